@@ -1,0 +1,174 @@
+package backends
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// BlockPositions is the number of absolute positions that attention sums as one block.
+const BlockPositions = 256
+
+// Activations says how the input of a packed product becomes integers.
+type Activations string
+
+const (
+	// ActivationsStatic rounds on the checkpoint's static scales, and where there is none works as ActivationsFloat.
+	ActivationsStatic Activations = "static"
+	// ActivationsFloat uses 24-bit fixed point for each row, which stands for float32, and ignores static scales.
+	ActivationsFloat Activations = "float"
+	// Activations16 uses 16-bit fixed point for each row and ignores static scales.
+	Activations16 Activations = "16"
+	// Activations8 uses 8-bit fixed point for each row and ignores static scales.
+	Activations8 Activations = "8"
+)
+
+// CacheType is the number type of keys and values.
+type CacheType string
+
+const (
+	// CacheFloat keeps float32.
+	CacheFloat CacheType = "float"
+	// CacheInt8 keeps int8 on the checkpoint's static grid.
+	CacheInt8 CacheType = "int8"
+)
+
+// Options are fixed when a program is compiled.
+type Options struct {
+	// Threads is the number of threads that share the work; 0 means one for each processor.
+	Threads int
+	// MaxRows is the most rows of a batch; 0 means 64.
+	MaxRows int
+	// MaxLogits is the most rows of a batch that want logits; 0 means 8.
+	MaxLogits int
+	// Context is the most positions of a slot; 0 means the program's.
+	Context int
+	// Cache is the type of keys and values. CacheInt8 needs a program whose caches have scales.
+	Cache CacheType
+	// Activations is how products are computed.
+	Activations Activations
+}
+
+// Weights gives access to the tensors of a pack. Their bytes stay valid and unchanged while an Executor uses them.
+type Weights interface {
+	// Tensor returns the data and the matrix of a tensor, and whether there is one of that name.
+	Tensor(name string) (data []byte, m quant.Matrix, ok bool)
+}
+
+// Backend compiles programs for one kind of device.
+type Backend interface {
+	// Name is the backend's name on the command line, such as "cpu".
+	Name() string
+	// Describe says in words what it runs on, such as the device and the kernel set.
+	Describe() string
+	// Available returns nil, or why the backend cannot be used here.
+	Available() error
+	// Compile prepares a validated program. The weights must hold every tensor
+	// that it names, with equal matrices: otherwise the error matches fault.ErrIntegrity.
+	Compile(ctx context.Context, p *program.Program, w Weights, opts Options) (Executor, error)
+}
+
+// Slot is a set of caches: the memory of one sequence.
+type Slot int
+
+// Row is one token of a batch.
+type Row struct {
+	// Token is fed at position Pos of Slot.
+	Token int32
+	Slot  Slot
+	Pos   int
+	// Logits asks for logits and the final hidden state.
+	Logits bool
+}
+
+// Batch is the input of one step. Rows of one slot have rising, gapless positions
+// which go on where the slot ends.
+type Batch struct {
+	Rows []Row
+	// Trace, if set, is called before the first layer with layer -1 and after
+	// each layer with its number. state holds the hidden state, [live rows,
+	// hidden], and may be changed. It is for tests and tools.
+	Trace func(layer int, state []float32)
+}
+
+// Executor replays a compiled program. Its methods may be called by one
+// goroutine at a time, except Close, which waits for a step under way.
+type Executor interface {
+	// NewSlot returns an empty slot.
+	NewSlot() (Slot, error)
+	// FreeSlot gives a slot back.
+	FreeSlot(s Slot)
+	// Len returns the number of positions of a slot.
+	Len(s Slot) int
+	// Truncate shortens a slot to n positions. It returns ErrTruncate where a
+	// ring no longer holds what attention at position n would need.
+	Truncate(s Slot, n int) error
+	// Step runs a batch. When it returns an error the slots are as long as before.
+	Step(ctx context.Context, b *Batch) error
+	// Logits returns the logits of the i-th row of the last step that wanted
+	// them. They are valid until the next step.
+	Logits(i int) []float32
+	// Hidden returns the output of the final norm for the same row.
+	Hidden(i int) []float32
+	// Stats returns what the executor holds.
+	Stats() Stats
+	// Close frees everything. The weights are not touched afterwards.
+	Close() error
+}
+
+// Stats tells what an executor holds.
+type Stats struct {
+	// Threads is the number of threads that share the work.
+	Threads int
+	// Context is the most positions of a slot.
+	Context int
+	// BufferBytes is the memory of activations.
+	BufferBytes int64
+	// CacheBytes is the memory of all slots' keys and values.
+	CacheBytes int64
+	// StepBytes is the number of weight bytes that one decoded token reads.
+	StepBytes int64
+}
+
+// ErrTruncate reports that a slot cannot be shortened to a position, since its
+// sliding caches no longer hold the positions before it.
+var ErrTruncate = fmt.Errorf("%w: the sliding caches no longer hold the positions needed", fault.ErrUsage)
+
+// ContextError reports a batch that would make a slot longer than the context.
+type ContextError struct {
+	// Need is the number of positions that the slot would have, Context the most it may have.
+	Need, Context int
+}
+
+// Error implements error.
+func (e *ContextError) Error() string {
+	return fmt.Sprintf("%d positions do not fit in a context of %d", e.Need, e.Context)
+}
+
+// Is matches fault.ErrUsage.
+func (e *ContextError) Is(target error) bool { return target == fault.ErrUsage }
+
+// Hint tells how to go on.
+func (e *ContextError) Hint() string {
+	return "shorten the prompt, or ask for a larger context with `--context` as far as the model allows"
+}
+
+// CheckWeights reports whether w holds every tensor of p with the matrix that p
+// names and the right size. Errors match fault.ErrIntegrity.
+func CheckWeights(p *program.Program, w Weights) error {
+	for _, want := range p.Weights {
+		data, m, ok := w.Tensor(want.Name)
+		switch {
+		case !ok:
+			return fmt.Errorf("%w: the pack has no tensor %q that the program reads", fault.ErrIntegrity, want.Name)
+		case m != want.Matrix:
+			return fmt.Errorf("%w: tensor %q is %+v in the pack and %+v in the program", fault.ErrIntegrity, want.Name, m, want.Matrix)
+		case int64(len(data)) != m.SizeBytes():
+			return fmt.Errorf("%w: tensor %q has %d bytes, its shape needs %d", fault.ErrIntegrity, want.Name, len(data), m.SizeBytes())
+		}
+	}
+	return nil
+}

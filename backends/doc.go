@@ -1,0 +1,30 @@
+// Package backends defines what a device must do to run a program.
+//
+// A [Backend] compiles a [program.Program] over the mapped weights of a pack
+// into an [Executor], which replays it for batches of rows. Backends know
+// operations, not models. Which backends exist is a list that the caller
+// makes; there is no global registry.
+//
+// # Arithmetic
+//
+// Every backend gives the same bits for the same program, weights and rows,
+// however rows are batched and however many threads work:
+//
+//   - A product with packed codes is an exact integer sum. The activation
+//     vector is turned into integers: with a static scale s, n =
+//     clamp(round_half_even(x/s), -128, 127); otherwise fixed point with the
+//     row's own scale s = max|x| / N, n = round_half_even(x/s), where N is
+//     2^23-32896-1 (24 bits, [ActivationsFloat]), 32639 (16 bits) or 127 (8
+//     bits). The product is (float32(sum of code*n) * s) * weight scale, then
+//     the output grid. Formats with groups compute this for each group and add
+//     the groups in the order of columns.
+//   - A float sum (bfloat16 products, norms, dot products of attention) adds
+//     its terms in 16 lanes, lane = index mod 16, in order, and then the lanes
+//     as a tree: lane i + lane i+8, then +4, +2, +1. Products are rounded
+//     before they are added.
+//   - Attention works in blocks of 256 absolute positions. For each block: the
+//     largest score, the sum of exp(score - largest) in 16 lanes by position,
+//     and for each column the sum of weight*value in the order of positions.
+//     Blocks are combined in order.
+//   - exp, tanh, sine and cosine are those of package internal/fmath.
+package backends

@@ -1,0 +1,154 @@
+package quant
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// PackBlock writes one block of 16 rows into dst, which holds m.BlockBytes() bytes.
+//
+// codes holds up to 16 rows in the checkpoint's packing: m.CodeBytes() bytes
+// each, lowest bits first, unsigned; with 8 bits they are two's complement.
+// scales holds m.Groups() scales for each of these rows, row after row; they
+// must be exact in the format's scale type. Missing rows and the columns past
+// the last become zero bytes and zero scales.
+func PackBlock(dst []byte, m Matrix, codes [][]byte, scales []float32) {
+	dst = dst[:m.BlockBytes()]
+	clear(dst)
+	steps := m.Steps()
+	for r, row := range codes {
+		full := min(steps, len(row)/4)
+		for s := range full {
+			w := binary.LittleEndian.Uint32(row[4*s:])
+			binary.LittleEndian.PutUint32(dst[StepBytes*s+4*r:], interleave(w, m.Bits))
+		}
+		if full < steps {
+			var tail [4]byte
+			copy(tail[:], row[4*full:])
+			w := interleave(binary.LittleEndian.Uint32(tail[:]), m.Bits)
+			if m.Bits == 8 { // keep the padding zero
+				w &= 1<<(8*(len(row)-4*full)) - 1
+			}
+			binary.LittleEndian.PutUint32(dst[StepBytes*full+4*r:], w)
+		}
+	}
+	groups := m.Groups()
+	at := dst[m.BlockCodeBytes():]
+	for r := range codes {
+		for g := range groups {
+			putScale(at, m.Scale, g*BlockRows+r, scales[r*groups+g])
+		}
+	}
+}
+
+// interleave turns the codes of one row and step from the checkpoint's order into a block's:
+// with n codes a byte, code 4j+i of the word moves to place j of byte i.
+func interleave(w uint32, bits int) uint32 {
+	switch bits {
+	case 8:
+		return w ^ 0x80808080
+	case 4:
+		return spread4(w&0xffff) | spread4(w>>16)<<4
+	}
+	return spread2(w&0xff) | spread2(w>>8&0xff)<<2 | spread2(w>>16&0xff)<<4 | spread2(w>>24)<<6
+}
+
+// spread4 moves nibble i of a 16-bit x to byte i.
+func spread4(x uint32) uint32 {
+	x = (x | x<<8) & 0x00ff00ff
+	return (x | x<<4) & 0x0f0f0f0f
+}
+
+// spread2 moves the two-bit field i of an 8-bit x to byte i.
+func spread2(x uint32) uint32 {
+	x = (x | x<<12) & 0x000f000f
+	return (x | x<<6) & 0x03030303
+}
+
+// PackRow writes one row in the row layout into dst, which holds m.RowBytes()
+// bytes: codes as PackBlock takes them, then m.Groups() scales.
+func PackRow(dst []byte, m Matrix, codes []byte, scales []float32) {
+	dst = dst[:m.RowBytes()]
+	clear(dst)
+	n := copy(dst, codes[:m.CodeBytes()])
+	if m.Bits == 8 {
+		for i := range n {
+			dst[i] ^= 0x80
+		}
+	}
+	for g, s := range scales[:m.Groups()] {
+		putScale(dst[n:], m.Scale, g, s)
+	}
+}
+
+// putScale writes scale number i.
+func putScale(dst []byte, t ScaleType, i int, s float32) {
+	if t == ScaleF16 {
+		binary.LittleEndian.PutUint16(dst[2*i:], F32ToF16(s))
+		return
+	}
+	binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(s))
+}
+
+// scale reads scale number i.
+func scale(src []byte, t ScaleType, i int) float32 {
+	if t == ScaleF16 {
+		return F16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
+	}
+	return math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+}
+
+// Row writes the values of one row into dst, which holds m.Cols numbers. data
+// is the whole matrix in its layout. It is how tables are gathered; a value is
+// code minus midpoint, times scale, rounded once.
+func Row(dst []float32, m Matrix, data []byte, row int) {
+	dst = dst[:m.Cols]
+	switch {
+	case m.Layout == Blocks:
+		blockRow(dst, m, data, row)
+	case m.Bits == 32:
+		src := data[row*m.RowBytes():][:m.RowBytes()]
+		for c := range dst {
+			dst[c] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*c:]))
+		}
+	case m.Bits == 16:
+		src := data[row*m.RowBytes():][:m.RowBytes()]
+		for c := range dst {
+			dst[c] = BF16ToF32(binary.LittleEndian.Uint16(src[2*c:]))
+		}
+	default:
+		tableRow(dst, m, data[row*m.RowBytes():][:m.RowBytes()])
+	}
+}
+
+// tableRow unpacks a row of codes in the row layout.
+func tableRow(dst []float32, m Matrix, src []byte) {
+	n, mid := 8/m.Bits, m.Midpoint()
+	mask := byte(1<<m.Bits - 1)
+	group := m.Cols / m.Groups()
+	for g := range m.Groups() {
+		s := scale(src[m.CodeBytes():], m.Scale, g)
+		for c := g * group; c < (g+1)*group; c++ {
+			code := src[c/n] >> (c % n * m.Bits) & mask
+			dst[c] = float32(int32(code)-mid) * s
+		}
+	}
+}
+
+// blockRow unpacks a row of codes in the block layout.
+func blockRow(dst []float32, m Matrix, data []byte, row int) {
+	block := data[row/BlockRows*m.BlockBytes():][:m.BlockBytes()]
+	lane := row % BlockRows
+	mid, stepCols := m.Midpoint(), m.StepCols()
+	mask := byte(1<<m.Bits - 1)
+	group := m.Cols / m.Groups()
+	for g := range m.Groups() {
+		s := scale(block[m.BlockCodeBytes():], m.Scale, g*BlockRows+lane)
+		for c := g * group; c < (g+1)*group; c++ {
+			in := c % stepCols
+			b := block[c/stepCols*StepBytes+4*lane+in%4]
+			code := b >> (in / 4 * m.Bits) & mask
+			dst[c] = float32(int32(code)-mid) * s
+		}
+	}
+}
