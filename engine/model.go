@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/program"
+)
+
+// Model is a program on a backend. It is safe for concurrent use.
+type Model struct {
+	program *program.Program
+	opts    backends.Options
+
+	mu   sync.Mutex // guards exec: one step at a time
+	exec backends.Executor
+}
+
+// Load compiles a validated program over the weights of a pack. The weights must stay valid until Close.
+func Load(ctx context.Context, p *program.Program, w backends.Weights, b backends.Backend, opts backends.Options) (*Model, error) {
+	if opts.MaxRows <= 0 {
+		opts.MaxRows = DefaultRows
+	}
+	if opts.MaxLogits <= 0 {
+		opts.MaxLogits = DefaultLogits
+	}
+	if opts.Context <= 0 || opts.Context > p.Context {
+		opts.Context = p.Context
+	}
+	exec, err := b.Compile(ctx, p, w, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{program: p, opts: opts, exec: exec}, nil
+}
+
+const (
+	// DefaultRows is the number of prompt tokens that are computed at once unless Options.MaxRows says otherwise.
+	DefaultRows = 64
+	// DefaultLogits is the number of rows of a step that may want logits unless Options.MaxLogits says otherwise.
+	DefaultLogits = 8
+)
+
+// Vocab returns the number of logits.
+func (m *Model) Vocab() int { return m.program.Vocab }
+
+// Context returns the most tokens that a session may hold.
+func (m *Model) Context() int { return m.opts.Context }
+
+// Stats returns what the executor holds.
+func (m *Model) Stats() backends.Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exec.Stats()
+}
+
+// Close frees the executor. Sessions of the model must not be used afterwards.
+func (m *Model) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exec.Close()
+}
