@@ -1,0 +1,16 @@
+package atomicfile
+
+import "golang.org/x/sys/windows"
+
+// freeBytes returns the bytes of dir's volume that this user may still use.
+func freeBytes(dir string) (uint64, error) {
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return 0, err
+	}
+	var free uint64
+	if err := windows.GetDiskFreeSpaceEx(name, &free, nil, nil); err != nil {
+		return 0, err
+	}
+	return free, nil
+}
