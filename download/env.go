@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -164,10 +165,10 @@ func hubHome(getenv func(string) string) (string, error) {
 
 // homeDir returns the user's home folder, or "".
 func homeDir(getenv func(string) string) string {
-	if home := getenv("HOME"); home != "" {
-		return home
+	if runtime.GOOS == "windows" {
+		return getenv("USERPROFILE")
 	}
-	return getenv("USERPROFILE")
+	return getenv("HOME")
 }
 
 // expandHome replaces a leading "~".

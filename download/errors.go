@@ -90,6 +90,8 @@ type MissingError struct {
 	Origins []string
 	// Network says that one of them was a network origin.
 	Network bool
+	// Reason is what the last origin that gave one said, or "".
+	Reason string
 	// Err holds the answers of the origins, or is nil when none was asked.
 	Err error
 }
@@ -104,7 +106,11 @@ func (e *MissingError) Error() string {
 	if len(e.Origins) > 0 {
 		asked = "asked: " + strings.Join(e.Origins, ", ")
 	}
-	return fmt.Sprintf("file %q of %s not found (%s)", e.File, where, asked)
+	s := fmt.Sprintf("file %q of %s not found (%s)", e.File, where, asked)
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
 }
 
 // Unwrap returns the answers of the origins, if any.
@@ -165,6 +171,24 @@ func (e *AccessError) Hint() string {
 		return fmt.Sprintf("accept the licence at %s with the account of the token, and let the token read gated repositories", e.Page)
 	}
 }
+
+// absentError reports a file that a hub does not have. It matches fault.ErrNotFound.
+type absentError struct {
+	file, origin string
+	reason       string
+}
+
+// Error names the file, the hub and its reason.
+func (e *absentError) Error() string {
+	s := fmt.Sprintf("%q is not in %s", e.file, e.origin)
+	if e.reason != "" {
+		s += ": " + e.reason
+	}
+	return s
+}
+
+// Is reports whether target is fault.ErrNotFound.
+func (e *absentError) Is(target error) bool { return target == fault.ErrNotFound }
 
 // NetworkError reports a server that could not be reached, broke off or answered
 // with something else than the file. It matches fault.ErrNetwork.

@@ -26,6 +26,8 @@ func Embedded() Origin { return embedded{} }
 
 func (embedded) Name() string { return "embedded files" }
 
+func (embedded) Network() bool { return false }
+
 func (e embedded) Open(_ context.Context, src catalog.Source, file catalog.File, pos Position) (io.ReadCloser, Info, error) {
 	if src.Kind != catalog.KindEmbedded {
 		return nil, Info{}, notHere(e, file)
@@ -48,6 +50,8 @@ type fsOrigin struct {
 func FS(name string, fsys fs.FS) Origin { return fsOrigin{name, fsys} }
 
 func (o fsOrigin) Name() string { return o.name }
+
+func (fsOrigin) Network() bool { return false }
 
 func (o fsOrigin) Open(_ context.Context, _ catalog.Source, file catalog.File, pos Position) (io.ReadCloser, Info, error) {
 	return openFS(o, o.fsys, file, pos)
@@ -90,6 +94,8 @@ func Dir(path string) LocalOrigin { return dirOrigin{path} }
 
 func (o dirOrigin) Name() string { return "folder " + o.path }
 
+func (dirOrigin) Network() bool { return false }
+
 func (o dirOrigin) Open(_ context.Context, src catalog.Source, file catalog.File, pos Position) (io.ReadCloser, Info, error) {
 	return openLocal(o, src, file, pos)
 }
@@ -111,6 +117,8 @@ type hubCache struct{ dir string }
 func HubCache(dir string) LocalOrigin { return hubCache{dir} }
 
 func (o hubCache) Name() string { return "hub cache " + o.dir }
+
+func (hubCache) Network() bool { return false }
 
 func (o hubCache) Open(_ context.Context, src catalog.Source, file catalog.File, pos Position) (io.ReadCloser, Info, error) {
 	return openLocal(o, src, file, pos)

@@ -14,6 +14,9 @@ type Origin interface {
 	// Name says what the origin is, for messages: "hub https://huggingface.co".
 	// It holds no secret.
 	Name() string
+	// Network says whether the files come over a network: then Fetch watches for
+	// stalls and insists on being told a file's length.
+	Network() bool
 	// Open starts reading a file of a source, from pos on where that is possible.
 	// The caller reads to the end or closes early, and closes in any case. An
 	// origin that does not have the file, or does not serve that kind of source,

@@ -27,11 +27,10 @@ type Request struct {
 	Origins []Origin
 	// Dir receives the files; it is created when missing.
 	Dir string
-	// Trust says, from the file's recorded facts and its state on disk, that a file
-	// in Dir was verified before and has not changed since (a stamp of size, time
-	// and inode, say); it is then not read again. It is asked only about files whose
-	// sha256 is known and whose size is right, possibly from several goroutines.
-	// nil trusts nothing.
+	// Trust says, from a file's state on disk, that it was found to have file.SHA256
+	// before and has not changed since (by a stamp of size, time and inode, say); it
+	// is then not read again. It is asked only about files in Dir whose size is
+	// right, possibly from several goroutines. nil trusts nothing.
 	Trust func(file catalog.File, info fs.FileInfo) bool
 	// Progress, unless nil, is told what happens. Calls never overlap; a slow one
 	// slows the download.
