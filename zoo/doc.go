@@ -16,15 +16,11 @@
 //
 // # The weights file
 //
-// The file is valid safetensors. Its header is the JSON object
-//
-//	{"NAME":{"dtype":"U8","shape":[N],"data_offsets":[FIRST,END]},…}
-//
-// without white space, tensors in the order in which they lie, followed by spaces
-// up to a multiple of 64 bytes from the start of the file. Each tensor lies at a
-// multiple of 64; N is its size rounded up to 64, and the bytes between are zero.
-// A last tensor of zeros, [PaddingTensor], fills the file up to a multiple of 16 KiB
-// if it is not one already. So the header follows from the manifest, to the byte.
+// The file is safetensors as package checkpoint lays it out: the tensors of the
+// manifest in its order, each as U8 with its size in bytes as its shape, at
+// multiples of 64 bytes; tensors of zeros, named "__padding__.N", between them where
+// that needs any, and at the end up to a multiple of 16 KiB; the data starts at such
+// a multiple as well. So the header follows from the manifest, to the byte.
 //
 // # The store
 //

@@ -103,6 +103,9 @@ type FormatError struct {
 
 // Error gives both formats.
 func (e *FormatError) Error() string {
+	if e.Pack == "" {
+		return fmt.Sprintf("a pack of format %d, this zoo reads format %d", e.Format, PackFormat)
+	}
 	return fmt.Sprintf("pack %q has format %d, this zoo reads format %d", e.Pack, e.Format, PackFormat)
 }
 

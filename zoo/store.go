@@ -3,92 +3,210 @@ package zoo
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
-	"time"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/adrg/xdg"
 
 	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/internal/atomicfile"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/internal/filelock"
+)
+
+// Folders of a store.
+const (
+	packsDir       = "packs"
+	modelsDir      = "models"
+	checkpointsDir = "checkpoints"
+	stampsDir      = "state/stamps"
+	receiptsDir    = "state/receipts"
+	locksDir       = "locks"
+	tmpDir         = "tmp"
+)
+
+// Files of a store. The names of locks that are not a release's start with a dot,
+// which no model's name does.
+const (
+	keyFile   = "state/receipt.key"
+	packsLock = locksDir + "/.packs.lock"
+	keyLock   = locksDir + "/.key.lock"
 )
 
 // Store is the folder that keeps packs, checkpoints, records and receipts; see the
 // package documentation for its layout. Its methods may be called by many goroutines,
 // and many processes may use one folder.
-type Store struct{}
+type Store struct {
+	home   string // absolute
+	logger *slog.Logger
+	// failpoint, unless nil, is called with the name of each step that changes the
+	// store, before it; tests end the process there.
+	failpoint func(step string)
+}
 
 // DefaultHome returns the store's folder where none is configured: "zoo" in the
 // user's data folder as the platform has it. It does not look at ZOO_HOME.
-func DefaultHome() string { return "" }
+func DefaultHome() string { return filepath.Join(xdg.DataHome, "zoo") }
 
 // OpenStore returns the store in a folder, "" standing for [DefaultHome]. Nothing is
 // created before it is needed, so that a store that does not exist, or cannot be
-// written, can be read: it is empty. A nil logger discards.
-func OpenStore(dir string, logger *slog.Logger) (*Store, error) { return nil, errors.ErrUnsupported }
+// written, can be read: it is empty. A nil logger discards. A dir that is no folder
+// is [ErrUsage].
+func OpenStore(dir string, logger *slog.Logger) (*Store, error) {
+	if dir == "" {
+		dir = DefaultHome()
+	}
+	home, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if info, err := os.Stat(home); err == nil && !info.IsDir() {
+		return nil, fault.WithHint(fmt.Errorf("store %q is not a folder: %w", home, fault.ErrUsage), "point ZOO_HOME at a folder")
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Store{home: home, logger: logger}, nil
+}
 
 // Home returns the store's folder as an absolute path.
-func (s *Store) Home() string { return "" }
+func (s *Store) Home() string { return s.home }
 
-// Record says what is installed as a version of a model (models/NAME/VERSION.json).
-type Record struct {
-	// Release is the catalog's entry at the time; Release.Model and Release.Version name the record.
-	Release catalog.Release `json:"release"`
-	// Sources lists the fetched files with their sizes and digests, those that the
-	// catalog did not know included. They bind every later fetch of the release.
-	Sources []catalog.File `json:"sources"`
-	// Commit is the commit behind a revision that is a branch or tag, or "".
-	Commit string `json:"commit,omitempty"`
-	// Pack is the digest of the pack.
-	Pack catalog.Digest `json:"pack"`
-	// Plugin made the pack.
-	Plugin PluginID `json:"plugin"`
-	// Installed is when.
-	Installed time.Time `json:"installed"`
+// path returns the path of something in the store by its slash-separated name.
+func (s *Store) path(name string) string { return filepath.Join(s.home, filepath.FromSlash(name)) }
+
+// step marks a point before a change of the store.
+func (s *Store) step(name string) {
+	if s.failpoint != nil {
+		s.failpoint(name)
+	}
 }
 
-// Name returns the model's name.
-func (r *Record) Name() string { return r.Release.Model }
-
-// Version returns the model's version.
-func (r *Record) Version() string { return r.Release.Version }
-
-// Installed returns all records, sorted by name, newest version first. Records that
-// cannot be read are left out, with a warning to the logger.
-func (s *Store) Installed(ctx context.Context) ([]Record, error) { return nil, errors.ErrUnsupported }
-
-// Find returns the record of the newest installed version that satisfies a
-// reference, by the rules of catalog.Catalog.Resolve. Aliases are the catalog's
-// business. Errors are [*NotInstalledError], and [ErrIntegrity] for a record that
-// cannot be read.
-func (s *Store) Find(ref catalog.Ref) (*Record, error) { return nil, errors.ErrUnsupported }
-
-// Record returns the record of exactly this release, or a [*NotInstalledError].
-func (s *Store) Record(model, version string) (*Record, error) { return nil, errors.ErrUnsupported }
-
-// Open opens the pack of a record, as [Store.OpenDir] does. A pack that is gone or
-// has another digest is [ErrIntegrity].
-func (s *Store) Open(ctx context.Context, r *Record, progress Progress) (*Pack, error) {
-	return nil, errors.ErrUnsupported
+// inRoot calls f with the store's folder opened so that nothing outside of it can be
+// reached. Where the folder does not exist the error matches fs.ErrNotExist.
+func (s *Store) inRoot(f func(root *os.Root) error) error {
+	root, err := os.OpenRoot(s.home)
+	if err != nil {
+		return atomicfile.MapError(s.home, fmt.Errorf("store: %w", err))
+	}
+	err = f(root)
+	return errors.Join(atomicfile.MapError(s.home, err), root.Close())
 }
 
-// OpenDir opens the pack in any folder and makes sure that it is undamaged: when a
-// stamp says that it was verified and its files have the same size, time and
-// identity since, that is trusted; otherwise everything is read ([Pack.Verify], to
-// which progress goes) and a stamp is left in the store. Where the store cannot be
-// written, that happens every time, with a warning to the logger.
-func (s *Store) OpenDir(ctx context.Context, dir string, progress Progress) (*Pack, error) {
-	return nil, errors.ErrUnsupported
+// mkdir makes sure that a folder of the store exists, and the store itself.
+func (s *Store) mkdir(name string) error {
+	if err := os.MkdirAll(s.home, 0o755); err != nil {
+		return atomicfile.MapError(s.home, fmt.Errorf("store: %w", err))
+	}
+	return s.inRoot(func(root *os.Root) error { return root.MkdirAll(name, 0o755) })
 }
 
-// Verify reads an open pack through whatever its stamp says, and renews the stamp, or
-// removes it when the pack is damaged. See [Pack.Verify].
-func (s *Store) Verify(ctx context.Context, p *Pack, progress Progress) error {
-	return errors.ErrUnsupported
+// readFile reads a file of the store of at most so many bytes. A file that is
+// missing, or is missing with the whole store, is fs.ErrNotExist; one that is no
+// regular file or is longer is fault.ErrIntegrity.
+func (s *Store) readFile(name string, most int64) ([]byte, error) {
+	var data []byte
+	err := s.inRoot(func(root *os.Root) (err error) {
+		data, err = readCapped(root, name, most)
+		return err
+	})
+	return data, err
 }
 
-// Remove removes an installed version: its record, its checkpoint, and its pack
-// unless another record refers to it. It waits for the release's lock, until ctx
-// ends; so the caller must not hold it. Nothing installed is a [*NotInstalledError].
-// A record that cannot be read is removed as well.
-func (s *Store) Remove(ctx context.Context, model, version string) error {
-	return errors.ErrUnsupported
+// readCapped reads a regular file of at most so many bytes.
+func readCapped(root *os.Root, name string, most int64) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%q is a %s: %w", name, kindOf(info), fault.ErrIntegrity)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		return nil, fmt.Errorf("%q has more than %d bytes: %w", name, most, fault.ErrIntegrity)
+	}
+	return data, err
+}
+
+// readDir lists a folder of the store, sorted by name; one that is missing is empty.
+func (s *Store) readDir(name string) ([]fs.DirEntry, error) {
+	var entries []fs.DirEntry
+	err := s.inRoot(func(root *os.Root) (err error) {
+		entries, err = fs.ReadDir(root.FS(), name)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return entries, err
+}
+
+// writeFile creates or replaces a file of the store, and its folder.
+func (s *Store) writeFile(name string, data []byte, opts atomicfile.Options) error {
+	if err := s.mkdir(path.Dir(name)); err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(context.Background(), s.path(name), data, opts)
+}
+
+// acquire takes one of the store's locks.
+func (s *Store) acquire(ctx context.Context, name string, waiting func()) (*filelock.Lock, error) {
+	if err := s.mkdir(locksDir); err != nil {
+		return nil, err
+	}
+	return filelock.Acquire(ctx, s.path(name), waiting)
+}
+
+// withPacks calls f while nobody else adds or removes packs and records.
+func (s *Store) withPacks(ctx context.Context, f func() error) error {
+	lock, err := s.acquire(ctx, packsLock, nil)
+	if err != nil {
+		return err
+	}
+	err = f()
+	return errors.Join(err, lock.Release())
+}
+
+// errBusy is the cause with which tryAcquire gives up.
+var errBusy = errors.New("the lock is taken")
+
+// tryAcquire takes a lock if it is free, and is errBusy otherwise.
+func (s *Store) tryAcquire(ctx context.Context, name string) (*filelock.Lock, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return s.acquire(ctx, name, func() { cancel(errBusy) })
+}
+
+// packName returns the name of a pack's folder in the store.
+func packName(d catalog.Digest) string { return packsDir + "/" + d.Hex() }
+
+// checkRelease makes sure that a name and a version can become paths.
+func checkRelease(model, version string) error {
+	if err := catalog.ValidateName(model); err != nil {
+		return err
+	}
+	if _, err := semver.StrictNewVersion(version); err != nil || len(version) > maxVersionBytes {
+		return fmt.Errorf("version %.80q of model %q is not a semantic version of at most %d bytes: %w", version, model, maxVersionBytes, fault.ErrUsage)
+	}
+	for _, p := range []string{model + "/" + version, model + "/" + version + recordSuffix} {
+		if err := catalog.ValidatePath(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Usage tells how much room a store takes, in bytes.
@@ -99,5 +217,41 @@ type Usage struct {
 // TotalBytes returns the sum.
 func (u Usage) TotalBytes() int64 { return u.PackBytes + u.CheckpointBytes + u.OtherBytes }
 
-// Usage adds up the sizes of all files in the store.
-func (s *Store) Usage(ctx context.Context) (Usage, error) { return Usage{}, errors.ErrUnsupported }
+// Usage adds up the sizes of all files in the store. Files that vanish meanwhile do
+// not count.
+func (s *Store) Usage(ctx context.Context) (Usage, error) {
+	var u Usage
+	err := s.inRoot(func(root *os.Root) error {
+		return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			if errors.Is(err, fs.ErrNotExist) && name != "." {
+				return nil
+			}
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			info, err := d.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			switch top, _, _ := strings.Cut(name, "/"); top {
+			case packsDir:
+				u.PackBytes += info.Size()
+			case checkpointsDir:
+				u.CheckpointBytes += info.Size()
+			default:
+				u.OtherBytes += info.Size()
+			}
+			return nil
+		})
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return Usage{}, nil
+	}
+	return u, err
+}

@@ -1,0 +1,17 @@
+package zoo
+
+import (
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// deviceAndInode returns the numbers that name an open file on this machine.
+func deviceAndInode(f *os.File, _ fs.FileInfo) (device, inode uint64, err error) {
+	var info windows.ByHandleFileInformation
+	if err := windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &info); err != nil {
+		return 0, 0, err
+	}
+	return uint64(info.VolumeSerialNumber), uint64(info.FileIndexHigh)<<32 | uint64(info.FileIndexLow), nil
+}
