@@ -80,7 +80,7 @@ func (s *Session) generate(ctx context.Context, opts GenerateOptions, give func(
 				return FinishError, err
 			}
 		}
-		id, err := opts.Sampler.pick(s.Logits(0), s.tokens)
+		id, err := opts.Sampler.Next(s.Logits(0), s.tokens)
 		switch {
 		case err != nil:
 			return FinishError, fmt.Errorf("pick token %d: %w", len(s.tokens), err)
@@ -92,12 +92,4 @@ func (s *Session) generate(ctx context.Context, opts GenerateOptions, give func(
 			return FinishBreak, nil
 		}
 	}
-}
-
-// pick is Next, and greedy for a nil sampler.
-func (s *Sampler) pick(logits []float32, history []int32) (int32, error) {
-	if s == nil {
-		return argmax(logits)
-	}
-	return s.Next(logits, history)
 }

@@ -138,8 +138,11 @@ func NewSampler(s Sampling) (*Sampler, error) {
 // Next returns the next token for logits [vocabulary] and the tokens so far,
 // neither of which it changes or keeps. Minus infinity masks a token; any other
 // logit that is no finite number is an error that matches ErrLogits. It
-// allocates nothing once it has seen logits of this length.
+// allocates nothing once it has seen logits of this length. A nil Sampler is greedy.
 func (s *Sampler) Next(logits []float32, history []int32) (int32, error) {
+	if s == nil {
+		return argmax(logits)
+	}
 	logits = s.penalise(logits, history)
 	best, err := argmax(logits)
 	if err != nil || s.sampling.Temperature == 0 {
