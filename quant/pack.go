@@ -130,7 +130,7 @@ func tableRow(dst []float32, m Matrix, src []byte) {
 		s := scale(src[m.CodeBytes():], m.Scale, g)
 		for c := g * group; c < (g+1)*group; c++ {
 			code := src[c/n] >> (c % n * m.Bits) & mask
-			dst[c] = float32(int32(code)-mid) * s
+			dst[c] = float32(float32(int32(code)-mid) * s)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func blockRow(dst []float32, m Matrix, data []byte, row int) {
 			in := c % stepCols
 			b := block[c/stepCols*StepBytes+4*lane+in%4]
 			code := b >> (in / 4 * m.Bits) & mask
-			dst[c] = float32(int32(code)-mid) * s
+			dst[c] = float32(float32(int32(code)-mid) * s)
 		}
 	}
 }

@@ -1,0 +1,181 @@
+// Package backendtest holds any backend to the contract of package backends.
+//
+// [Test] runs random decoders that use every operation, in every format, and
+// compares each logit with an interpreter that spells the definition out. The
+// comparison is for equal bits, whatever the batch shape, the number of
+// threads, and however often a sequence was rewound.
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// Test returns nil, or every way found in which b differs from the contract.
+func Test(ctx context.Context, b backends.Backend) error {
+	var errs []error
+	for _, c := range cases() {
+		if err := check(ctx, b, c); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// testCase is one decoder with the options to run it with.
+type testCase struct {
+	name   string
+	shape  Shape
+	opts   backends.Options
+	tokens int
+}
+
+// cases lists formats, activations and caches at ragged and regular shapes.
+func cases() []testCase {
+	var list []testCase
+	for i, f := range []quant.Format{quant.Int2, quant.Int4, quant.Int8, quant.Int4x32} {
+		for _, activations := range []backends.Activations{backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8} {
+			for _, cache := range []backends.CacheType{backends.CacheFloat, backends.CacheInt8} {
+				s := Shape{
+					Seed: uint64(i), Format: f, Hidden: 96, FFN: 64, HeadDim: 32, Heads: 2, KVHeads: 1,
+					Vocab: 64, Window: 12, Context: 700, Static: true,
+				}
+				if f.Group == 0 && cache == backends.CacheFloat { // ragged: nothing is a multiple of 16
+					s.Hidden, s.FFN, s.HeadDim, s.Heads, s.KVHeads, s.Vocab = 52, 40, 20, 4, 2, 50
+				}
+				n := 20
+				long := f == quant.Int2 && cache == backends.CacheInt8 || f == quant.Int4 && cache == backends.CacheFloat
+				if long && activations == backends.ActivationsStatic { // past two blocks of attention and a ring's wrap
+					n = 2*backends.BlockPositions + 70
+				}
+				list = append(list, testCase{
+					name:  fmt.Sprintf("%s weights, %s activations, %s cache", f, activations, cache),
+					shape: s, opts: backends.Options{Activations: activations, Cache: cache}, tokens: n,
+				})
+			}
+		}
+	}
+	return list
+}
+
+// check runs one case in several ways.
+func check(ctx context.Context, b backends.Backend, c testCase) error {
+	p, w := Decoder(c.shape)
+	rng := rand.New(rand.NewPCG(c.shape.Seed, 2))
+	tokens := make([]int32, c.tokens)
+	for i := range tokens {
+		tokens[i] = rng.Int32N(int32(c.shape.Vocab))
+	}
+	logits, hidden := Interpret(p, w, c.opts, tokens)
+	want := &expected{tokens: tokens, logits: logits, hidden: hidden}
+	var errs []error
+	for _, threads := range []int{1, 2, 5} {
+		for _, rows := range []int{1, 3, 64} {
+			if threads == 5 && rows == 1 && c.tokens > 100 {
+				continue // the slowest, and covered by its neighbours
+			}
+			opts := c.opts
+			opts.Threads, opts.MaxRows, opts.MaxLogits = threads, rows, rows
+			if err := run(ctx, b, p, w, opts, want); err != nil {
+				errs = append(errs, fmt.Errorf("%d threads, %d rows: %w", threads, rows, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// expected is what the interpreter found.
+type expected struct {
+	tokens         []int32
+	logits, hidden [][]float32
+}
+
+// run feeds all tokens, twice in slots that take turns, then rewinds as far as
+// the rings allow and feeds the rest again, wanting only the last row.
+func run(ctx context.Context, b backends.Backend, p *program.Program, w backends.Weights, opts backends.Options, want *expected) error {
+	e, err := b.Compile(ctx, p, w, opts)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	first, err := e.NewSlot()
+	if err != nil {
+		return err
+	}
+	second, err := e.NewSlot()
+	if err != nil {
+		return err
+	}
+	n := len(want.tokens)
+	for at := 0; at < n; at += opts.MaxRows {
+		end := min(n, at+opts.MaxRows)
+		if err := want.feed(ctx, e, first, at, end, at); err != nil {
+			return fmt.Errorf("first slot: %w", err)
+		}
+		if err := want.feed(ctx, e, second, at, end, end-1); err != nil {
+			return fmt.Errorf("second slot: %w", err)
+		}
+	}
+	back := n - min(n-1, 7)
+	if err := e.Truncate(first, back); err != nil {
+		return fmt.Errorf("rewind to %d of %d: %w", back, n, err)
+	}
+	for at := back; at < n; at += opts.MaxRows {
+		end := min(n, at+opts.MaxRows)
+		if err := want.feed(ctx, e, first, at, end, end-1); err != nil {
+			return fmt.Errorf("after a rewind: %w", err)
+		}
+	}
+	e.FreeSlot(second)
+	third, err := e.NewSlot()
+	if err != nil {
+		return err
+	}
+	if e.Len(third) != 0 {
+		return fmt.Errorf("a new slot has %d positions", e.Len(third))
+	}
+	return want.feed(ctx, e, third, 0, 1, 0)
+}
+
+// feed runs the tokens [at, end) in one batch and compares those from want on.
+func (x *expected) feed(ctx context.Context, e backends.Executor, s backends.Slot, at, end, want int) error {
+	var rows []backends.Row
+	for i := at; i < end; i++ {
+		rows = append(rows, backends.Row{Token: x.tokens[i], Slot: s, Pos: i, Logits: i >= want})
+	}
+	if err := e.Step(ctx, &backends.Batch{Rows: rows}); err != nil {
+		return err
+	}
+	if e.Len(s) != end {
+		return fmt.Errorf("the slot has %d positions after %d tokens", e.Len(s), end)
+	}
+	for i := want; i < end; i++ {
+		if err := same("hidden", i, e.Hidden(i-want), x.hidden[i]); err != nil {
+			return err
+		}
+		if err := same("logits", i, e.Logits(i-want), x.logits[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same compares bits.
+func same(what string, token int, got, want []float32) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("token %d has %d %s, want %d", token, len(got), what, len(want))
+	}
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			return fmt.Errorf("token %d: %s[%d] = %v (%08x), want %v (%08x)", token, what, i, got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+		}
+	}
+	return nil
+}

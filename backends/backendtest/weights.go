@@ -1,0 +1,135 @@
+package backendtest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// tensor is a random matrix both as plain numbers and packed.
+type tensor struct {
+	quant.Matrix
+	codes  []int32   // [rows, cols], value before the midpoint is taken off
+	scales []float32 // [rows, groups]
+	floats []float32 // [rows, cols], for formats without codes
+	data   []byte
+}
+
+// value returns the number at [row, col].
+func (t *tensor) value(row, col int) float32 {
+	i := row*t.Cols + col
+	if !t.Codes() {
+		return t.floats[i]
+	}
+	groups := t.Groups()
+	s := t.scales[row*groups+col/(t.Cols/groups)]
+	return float32(float32(t.codes[i]-t.Midpoint()) * s)
+}
+
+// Weights is a set of random tensors. It implements backends.Weights.
+type Weights struct {
+	rng     *rand.Rand
+	tensors map[string]*tensor
+}
+
+// Tensor implements backends.Weights.
+func (w *Weights) Tensor(name string) ([]byte, quant.Matrix, bool) {
+	t, ok := w.tensors[name]
+	if !ok {
+		return nil, quant.Matrix{}, false
+	}
+	return t.data, t.Matrix, true
+}
+
+// add makes a random tensor and returns the program's weight for it. Values
+// are of a size that keeps activations near one.
+func (w *Weights) add(m quant.Matrix) program.Weight {
+	if err := m.Validate(); err != nil {
+		panic(err) // a wrong test
+	}
+	t := &tensor{Matrix: m}
+	name := fmt.Sprintf("tensor %d", len(w.tensors))
+	w.tensors[name] = t
+	if m.Codes() {
+		w.fillCodes(t)
+	} else {
+		w.fillFloats(t)
+	}
+	return program.Weight{Name: name, Matrix: m}
+}
+
+// fillCodes draws codes and scales and packs them.
+func (w *Weights) fillCodes(t *tensor) {
+	m := t.Matrix
+	t.codes = make([]int32, m.Rows*m.Cols)
+	t.scales = make([]float32, m.Rows*m.Groups())
+	for i := range t.codes {
+		t.codes[i] = w.rng.Int32N(1 << m.Bits)
+	}
+	size := 2 / (float32(math.Sqrt(float64(m.Cols))) * float32(m.Midpoint()))
+	for i := range t.scales {
+		t.scales[i] = size * (0.5 + w.rng.Float32())
+		if m.Scale == quant.ScaleF16 {
+			t.scales[i] = quant.F16ToF32(quant.F32ToF16(t.scales[i]))
+		}
+	}
+	t.data = make([]byte, m.SizeBytes())
+	groups := m.Groups()
+	if m.Layout == quant.Rows {
+		for r := range m.Rows {
+			quant.PackRow(t.data[r*m.RowBytes():], m, t.packed(r), t.scales[r*groups:][:groups])
+		}
+		return
+	}
+	for b := range m.NumBlocks() {
+		var rows [][]byte
+		first := b * quant.BlockRows
+		end := min(first+quant.BlockRows, m.Rows)
+		for r := first; r < end; r++ {
+			rows = append(rows, t.packed(r))
+		}
+		quant.PackBlock(t.data[b*m.BlockBytes():], m, rows, t.scales[first*groups:end*groups])
+	}
+}
+
+// packed returns a row in the packing of checkpoints.
+func (t *tensor) packed(row int) []byte {
+	out := make([]byte, t.CodeBytes())
+	for c := range t.Cols {
+		code := t.codes[row*t.Cols+c]
+		if t.Bits == 8 {
+			out[c] = byte(code - 128)
+			continue
+		}
+		out[c*t.Bits/8] |= byte(code << (c * t.Bits % 8))
+	}
+	return out
+}
+
+// fillFloats draws plain numbers.
+func (w *Weights) fillFloats(t *tensor) {
+	t.floats = make([]float32, t.Rows*t.Cols)
+	t.data = make([]byte, t.SizeBytes())
+	size := 1 / float32(math.Sqrt(float64(t.Cols)))
+	if t.Rows == 1 {
+		size = 1
+	}
+	for i := range t.floats {
+		f := size * (0.5 + w.rng.Float32())
+		if t.Rows > 1 && w.rng.IntN(2) == 0 {
+			f = -f
+		}
+		if t.Bits == 16 {
+			b := uint16(math.Float32bits(f) >> 16)
+			f = quant.BF16ToF32(b)
+			binary.LittleEndian.PutUint16(t.data[2*i:], b)
+		} else {
+			binary.LittleEndian.PutUint32(t.data[4*i:], math.Float32bits(f))
+		}
+		t.floats[i] = f
+	}
+}

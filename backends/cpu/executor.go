@@ -1,0 +1,259 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/program"
+)
+
+// errClosed reports the use of a closed executor.
+var errClosed = errors.New("executor is closed")
+
+// buffer is the activations of one program.Buffer, [rows, cols].
+type buffer struct {
+	cols int
+	data []float32
+}
+
+// operation is one step of the replay: a task, or a select.
+type operation struct {
+	task task
+	// unitsPerRow times the live rows, plus units, is the number of units.
+	unitsPerRow, units int
+	// workPerRow is the number of multiplications for a live row.
+	workPerRow int
+	// keep lists the buffers that a select compacts; nil for a task.
+	keep []program.BufferID
+}
+
+// executor implements backends.Executor.
+type executor struct {
+	p     *program.Program
+	opts  backends.Options
+	limit float32 // largest fixed-point activation
+	pool  *pool
+
+	ops     []operation
+	buf     []buffer
+	angles  []angles
+	scratch []scratch
+	slots   []slot
+	stats   backends.Stats
+	closed  bool
+
+	// of the step under way
+	rows  []backends.Row
+	live  int
+	layer int
+}
+
+// row returns row r of a buffer.
+func (e *executor) row(id program.BufferID, r int) []float32 {
+	b := &e.buf[id]
+	return b.data[r*b.cols:][:b.cols]
+}
+
+// NewSlot implements backends.Executor.
+func (e *executor) NewSlot() (backends.Slot, error) {
+	if e.closed {
+		return 0, errClosed
+	}
+	i := slices.IndexFunc(e.slots, func(s slot) bool { return !s.used })
+	if i < 0 {
+		i = len(e.slots)
+		e.slots = append(e.slots, slot{})
+	}
+	e.slots[i] = slot{used: true, caches: e.newCaches()}
+	return backends.Slot(i), nil
+}
+
+// FreeSlot implements backends.Executor.
+func (e *executor) FreeSlot(s backends.Slot) {
+	if !e.valid(s) {
+		return
+	}
+	for i := range e.slots[s].caches {
+		e.stats.CacheBytes -= e.slots[s].caches[i].bytes()
+	}
+	e.slots[s] = slot{}
+}
+
+// valid reports whether a slot is in use.
+func (e *executor) valid(s backends.Slot) bool {
+	return s >= 0 && int(s) < len(e.slots) && e.slots[s].used
+}
+
+// Len implements backends.Executor.
+func (e *executor) Len(s backends.Slot) int {
+	if !e.valid(s) {
+		return 0
+	}
+	return e.slots[s].length
+}
+
+// Truncate implements backends.Executor.
+func (e *executor) Truncate(s backends.Slot, n int) error {
+	if !e.valid(s) {
+		return fmt.Errorf("%w: no slot %d", fault.ErrUsage, s)
+	}
+	sl := &e.slots[s]
+	if n < 0 || n > sl.length {
+		return fmt.Errorf("%w: cannot shorten %d positions to %d", fault.ErrUsage, sl.length, n)
+	}
+	if n == 0 {
+		sl.length, sl.high = 0, 0
+		return nil
+	}
+	for i := range sl.caches {
+		if !sl.caches[i].covers(n, sl.high) {
+			return backends.ErrTruncate
+		}
+	}
+	sl.length = n
+	return nil
+}
+
+// Step implements backends.Executor.
+func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
+	if err := e.begin(b); err != nil {
+		return err
+	}
+	e.layer = 0
+	for i := range e.ops {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if e.live == 0 {
+			break
+		}
+		if b.Trace != nil {
+			e.traceBefore(i, b.Trace)
+		}
+		op := &e.ops[i]
+		if op.keep != nil {
+			e.keep(op.keep)
+			continue
+		}
+		e.pool.run(op.task, op.unitsPerRow*e.live+op.units, op.workPerRow*e.live)
+	}
+	if b.Trace != nil {
+		e.traceBefore(len(e.ops), b.Trace)
+	}
+	for _, r := range b.Rows {
+		e.slots[r.Slot].length = r.Pos + 1
+	}
+	return nil
+}
+
+// begin checks a batch and prepares the step.
+func (e *executor) begin(b *backends.Batch) error {
+	switch {
+	case e.closed:
+		return errClosed
+	case len(b.Rows) == 0 || len(b.Rows) > e.opts.MaxRows:
+		return fmt.Errorf("%w: batch of %d rows, 1 to %d are possible", fault.ErrUsage, len(b.Rows), e.opts.MaxRows)
+	}
+	e.rows = append(e.rows[:0], b.Rows...)
+	wanted := 0
+	for i, r := range b.Rows {
+		if !e.valid(r.Slot) {
+			return fmt.Errorf("%w: no slot %d", fault.ErrUsage, r.Slot)
+		}
+		next := e.slots[r.Slot].length
+		for j := i - 1; j >= 0; j-- {
+			if b.Rows[j].Slot == r.Slot {
+				next = b.Rows[j].Pos + 1
+				break
+			}
+		}
+		switch {
+		case r.Pos != next:
+			return fmt.Errorf("%w: row %d is at position %d of a slot that goes on at %d", fault.ErrUsage, i, r.Pos, next)
+		case r.Pos >= e.opts.Context:
+			return &backends.ContextError{Need: r.Pos + 1, Context: e.opts.Context}
+		case r.Token < 0 || int(r.Token) >= e.p.TokenLimit:
+			return fmt.Errorf("%w: token %d is not in a vocabulary of %d", fault.ErrUsage, r.Token, e.p.TokenLimit)
+		}
+		if r.Logits {
+			wanted++
+		}
+	}
+	if wanted > e.opts.MaxLogits {
+		return fmt.Errorf("%w: %d rows want logits, %d may", fault.ErrUsage, wanted, e.opts.MaxLogits)
+	}
+	e.live = len(e.rows)
+	for i, r := range e.rows {
+		s := &e.slots[r.Slot]
+		for c := range s.caches {
+			e.stats.CacheBytes += s.caches[c].grow(r.Pos)
+		}
+		s.high = max(s.high, r.Pos+1)
+		for a := range e.angles {
+			e.angles[a].fill(i, r.Pos)
+		}
+	}
+	return nil
+}
+
+// keep compacts the rows that want logits.
+func (e *executor) keep(buffers []program.BufferID) {
+	n := 0
+	for r := range e.live {
+		if !e.rows[r].Logits {
+			continue
+		}
+		if n != r {
+			for _, id := range buffers {
+				copy(e.row(id, n), e.row(id, r))
+			}
+			for a := range e.angles {
+				copy(e.angles[a].row(n), e.angles[a].row(r))
+			}
+			e.rows[n] = e.rows[r]
+		}
+		n++
+	}
+	e.live = n
+}
+
+// traceBefore shows the state where operation i begins the first layer or follows the end of a layer.
+func (e *executor) traceBefore(i int, trace func(layer int, state []float32)) {
+	state := e.buf[e.p.State]
+	layers := e.p.Layers
+	if e.layer == 0 && len(layers) > 0 && i == layers[0].First {
+		trace(-1, state.data[:e.live*state.cols])
+	}
+	if e.layer < len(layers) && i == layers[e.layer].End {
+		trace(e.layer, state.data[:e.live*state.cols])
+		e.layer++
+	}
+}
+
+// Logits implements backends.Executor.
+func (e *executor) Logits(i int) []float32 { return e.row(e.p.Logits, i) }
+
+// Hidden implements backends.Executor.
+func (e *executor) Hidden(i int) []float32 { return e.row(e.p.Hidden, i) }
+
+// Stats implements backends.Executor.
+func (e *executor) Stats() backends.Stats {
+	s := e.stats
+	s.Threads, s.Context = e.opts.Threads, e.opts.Context
+	return s
+}
+
+// Close implements backends.Executor.
+func (e *executor) Close() error {
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	e.pool.close()
+	e.slots, e.buf, e.ops = nil, nil, nil
+	return nil
+}
