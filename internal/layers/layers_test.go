@@ -1,0 +1,236 @@
+package layers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/zoo-sdk/zoo"
+
+// rows lists all packages from the bottom to the top. A pattern ending in /... stands for a folder and what is below.
+var rows = [][]string{
+	{"internal/fault", "internal/fmath", "internal/layers"},
+	{"internal/atomicfile"},
+	{"internal/filelock", "internal/mmap"},
+	{"catalog", "quant", "tokenizer", "chat"},
+	{"download", "program"},
+	{"checkpoint", "backends"},
+	{"zoo", "backends/cpu", "backends/backendtest"},
+	{"engine"},
+	{"gate"},
+	{"plugins/gemma4"},
+	{"plugins/gemma4e2b", "plugins/gemma4/gemma4test"},
+	{"sdk"},
+	{"cmd/zoo/..."},
+}
+
+// fence closes a door: only packages below the listed folders may import what matches.
+type fence struct {
+	imports string // an import path, or a prefix ending in /...
+	allowed []string
+	why     string
+}
+
+var fences = []fence{
+	{module + "/backends/cpu", []string{"sdk"}, "engine, gate and plugins know operations and models, not devices"},
+	{module + "/backends/metal", []string{"sdk"}, "engine, gate and plugins know operations and models, not devices"},
+	{module + "/plugins/...", []string{"plugins", "sdk"}, "sdk/builtin.go alone names plugins"},
+	{"github.com/nlpodyssey/safetensors/...", []string{"checkpoint"}, "checkpoint is the one wrapper, which checks first"},
+	{"github.com/progrium/darwinkit/...", []string{"backends/metal"}, "only the Metal driver talks to Apple's frameworks"},
+	{"github.com/hashicorp/go-plugin/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
+	{"google.golang.org/grpc/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
+	{"github.com/spf13/...", []string{"cmd/zoo"}, "libraries take options, not flags or files"},
+	{"net/http", []string{"download", "server", "sdk"}, "one package fetches and one serves"},
+	{"os/exec", []string{"plugins/rpc"}, "nothing from outside chooses a command"},
+	{"unsafe", []string{"backends", "internal/mmap"}, "memory is touched unchecked only where kernels and mappings need it"},
+}
+
+// listed is what go list tells of a package.
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Dir        string
+	GoFiles    []string
+}
+
+// list runs go list for one platform.
+func list(t *testing.T, env ...string) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Dir,GoFiles", module+"/...")
+	cmd.Env = append(os.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var all []listed
+	d := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p listed
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// matches reports whether path is the pattern, or below it.
+func matches(pattern, path string) bool {
+	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == dir || strings.HasPrefix(path, dir+"/")
+	}
+	return path == pattern
+}
+
+// row returns the number of a package's row, -1 if it has none.
+func row(pkg string) int {
+	return slices.IndexFunc(rows, func(r []string) bool {
+		return slices.ContainsFunc(r, func(p string) bool { return matches(p, pkg) })
+	})
+}
+
+// violations returns every broken rule of a package.
+func violations(p listed) []string {
+	pkg := strings.TrimPrefix(p.ImportPath, module+"/")
+	own := row(pkg)
+	var bad []string
+	if own < 0 {
+		bad = append(bad, fmt.Sprintf("%s has no row: add it where it belongs", pkg))
+	}
+	for _, path := range p.Imports {
+		for _, f := range fences {
+			if matches(f.imports, path) && !slices.ContainsFunc(f.allowed, func(a string) bool { return matches(a+"/...", pkg) }) {
+				bad = append(bad, fmt.Sprintf("%s imports %s: %s", pkg, path, f.why))
+			}
+		}
+		lower, ok := strings.CutPrefix(path, module+"/")
+		if !ok {
+			continue
+		}
+		switch r := row(lower); {
+		case r == own && matches("cmd/zoo/...", pkg):
+		case r >= own:
+			bad = append(bad, fmt.Sprintf("%s (row %d) imports %s (row %d), which is not below it", pkg, own, lower, r))
+		}
+	}
+	return bad
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, env := range [][]string{{"GOOS=linux"}, {"GOOS=darwin", "CGO_ENABLED=1"}, {"GOOS=windows"}, {"GOFLAGS=-tags=purego"}} {
+		for _, p := range list(t, env...) {
+			seen[strings.TrimPrefix(p.ImportPath, module+"/")] = true
+			for _, v := range violations(p) {
+				t.Errorf("%v: %s", env, v)
+			}
+		}
+	}
+	for _, r := range rows {
+		for _, pattern := range r {
+			if !slices.ContainsFunc(slices.Collect(keys(seen)), func(pkg string) bool { return matches(pattern, pkg) }) {
+				t.Errorf("the row of %s is stale: there is no such package", pattern)
+			}
+		}
+	}
+}
+
+// keys yields the keys of a set.
+func keys(set map[string]bool) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range set {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// TestRulesBite plants broken rules.
+func TestRulesBite(t *testing.T) {
+	t.Parallel()
+	for _, p := range []listed{
+		{ImportPath: module + "/engine", Imports: []string{module + "/gate"}},
+		{ImportPath: module + "/engine", Imports: []string{module + "/backends/cpu"}},
+		{ImportPath: module + "/catalog", Imports: []string{module + "/chat"}},
+		{ImportPath: module + "/zoo", Imports: []string{"unsafe"}},
+		{ImportPath: module + "/sdk", Imports: []string{"github.com/spf13/viper"}},
+		{ImportPath: module + "/stray"},
+	} {
+		if len(violations(p)) == 0 {
+			t.Errorf("%s may import %v", p.ImportPath, p.Imports)
+		}
+	}
+}
+
+// TestNoInit forbids func init: what is registered is a list that the caller makes.
+func TestNoInit(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		for _, file := range p.GoFiles {
+			name := filepath.Join(p.Dir, file)
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ast.IsGenerated(f) {
+				continue
+			}
+			for _, d := range f.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+					t.Errorf("%s/%s has a func init", p.ImportPath, file)
+				}
+			}
+		}
+	}
+}
+
+// TestModelNames keeps names of models where models are described.
+func TestModelNames(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
+		if matches("plugins/...", pkg) || matches("catalog/...", pkg) {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			if pkg == "sdk" && file == "builtin.go" {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.BasicLit:
+					if n.Kind == token.STRING && strings.Contains(strings.ToLower(n.Value), "gemma") && !strings.Contains(n.Value, " ") {
+						t.Errorf("%s/%s names a model: %s", pkg, file, n.Value)
+					}
+				case *ast.Ident:
+					if strings.Contains(strings.ToLower(n.Name), "gemma") {
+						t.Errorf("%s/%s names a model: %s", pkg, file, n.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
