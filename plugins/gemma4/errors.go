@@ -92,3 +92,24 @@ func (e *TensorError) Is(target error) bool { return target == fault.ErrIntegrit
 func (e *TensorError) Hint() string {
 	return "check that config.json and the weights are of the same repository and revision, and that the plugin fits them"
 }
+
+// TokenizerError reports a tokenizer that is not the model's. It matches fault.ErrIntegrity.
+type TokenizerError struct {
+	// Pieces is the number of ids that tokenizer.json gives out.
+	Pieces int
+	// Rows is the number of tokens that the model's tables have rows for.
+	Rows int
+}
+
+// Error gives both numbers.
+func (e *TokenizerError) Error() string {
+	return fmt.Sprintf("tokenizer.json is that of another model: it has %d tokens, the model's tables have rows for %d", e.Pieces, e.Rows)
+}
+
+// Is reports whether target is fault.ErrIntegrity.
+func (e *TokenizerError) Is(target error) bool { return target == fault.ErrIntegrity }
+
+// Hint says where the right one is.
+func (e *TokenizerError) Hint() string {
+	return "take tokenizer.json from the same repository and revision as the weights"
+}

@@ -1,0 +1,44 @@
+package gemma4
+
+import (
+	"context"
+
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// source reads one layout of checkpoints. What a module holds and where it goes in
+// the pack is the family's business; how it is stored in the checkpoint is the source's.
+type source interface {
+	// weights returns the weights of a linear layer or a table in the format that
+	// the pack keeps them in, all scales checked, or nil if the checkpoint has none
+	// of that name.
+	weights(ctx context.Context, m module) (*weights, error)
+	// vector returns the weights of a norm, exact in float32 and finite.
+	vector(m module) ([]float32, error)
+	// number returns a single number and whether there is one.
+	number(c constant) (float32, bool, error)
+	// rounding returns the static grids around a linear layer, 0 where there is none.
+	rounding(m module) (in, out float32, err error)
+	// finish reports a tensor of the decoder that nothing has asked for.
+	finish() error
+	// files names the files of the checkpoint that hold weights.
+	files() []string
+}
+
+// weights gives access to the rows of one matrix of a source. Its row function may
+// be called by many goroutines.
+type weights struct {
+	module
+	quant.Format
+	// groups is the number of scales in a row; 0 for floats.
+	groups int
+	// rowBytes is what reading a row reads of the source.
+	rowBytes int64
+	// row returns the numbers of a row in the checkpoint's packing, as
+	// quant.PackRow takes them: a slice of the source, or buf, which has room for
+	// them. It writes the scales to scales, which holds groups numbers.
+	row func(r int, buf []byte, scales []float32) []byte
+}
+
+// codeBytes returns the size of what row returns.
+func (w *weights) codeBytes() int { return (w.cols*w.Bits + 7) / 8 }
