@@ -20,7 +20,7 @@ import (
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
 )
 
-// verifyBufferBytes is the size of the pieces that verification reads.
+// verifyBufferBytes is the largest size of the pieces that verification reads.
 const verifyBufferBytes = 1 << 20
 
 // Verify reads everything and holds it against the manifest's digests. It returns
@@ -30,14 +30,16 @@ const verifyBufferBytes = 1 << 20
 func (p *Pack) Verify(ctx context.Context, progress Progress) error {
 	v := &verifier{p: p, progress: progress, size: p.SizeBytes()}
 	jobs := v.jobs()
+	bufBytes := int64(weightsAlign) // what padding may need
 	for _, j := range jobs {
 		v.work += j.bytes
+		bufBytes = max(bufBytes, min(j.bytes, verifyBufferBytes))
 	}
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range min(max(2, runtime.GOMAXPROCS(0)), len(jobs)) {
 		g.Go(func() error {
-			buf := make([]byte, verifyBufferBytes)
+			buf := make([]byte, bufBytes)
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= len(jobs) {
