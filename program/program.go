@@ -117,10 +117,10 @@ type Embed struct {
 // Rounding is the static 8-bit grid around a product: x becomes
 // clamp(round_half_even(x/scale), -128, 127) * scale. A scale of 0 leaves x as it is.
 type Rounding struct {
-	// In is the step of the grid of the product's input.
-	In float32 `json:"in,omitempty"`
-	// Out is the step of the grid of the product.
-	Out float32 `json:"out,omitempty"`
+	// InScale is the step of the grid of the product's input.
+	InScale float32 `json:"in_scale,omitempty"`
+	// OutScale is the step of the grid of the product.
+	OutScale float32 `json:"out_scale,omitempty"`
 }
 
 // Linear multiplies In with row ranges of a matrix, each into a buffer of its own.

@@ -330,7 +330,7 @@ func (c *checker) gateUp(what string, o *GateUp) {
 
 // rounding checks the grids of a product.
 func (c *checker) rounding(what string, r Rounding, m quant.Matrix) {
-	c.require(grid(r.In) && grid(r.Out), "%s: grids %g and %g", what, r.In, r.Out)
+	c.require(grid(r.InScale) && grid(r.OutScale), "%s: grids %g and %g", what, r.InScale, r.OutScale)
 	c.require(m.Codes() || r == Rounding{}, "%s: static rounding of a float product", what)
 }
 

@@ -80,7 +80,7 @@ func (d *decoder) rounding() program.Rounding {
 	if !d.Static {
 		return program.Rounding{}
 	}
-	return program.Rounding{In: 0.02 + 0.02*d.w.rng.Float32(), Out: 0.03 + 0.02*d.w.rng.Float32()}
+	return program.Rounding{InScale: 0.02 + 0.02*d.w.rng.Float32(), OutScale: 0.03 + 0.02*d.w.rng.Float32()}
 }
 
 // padded rounds up to whole blocks.

@@ -193,8 +193,8 @@ func (in *interpreter) linear(o *program.Linear) {
 // product interprets one row of a product with codes.
 func (in *interpreter) product(t *tensor, row int, x []float32, r program.Rounding) float32 {
 	static := in.o.Activations == backends.ActivationsStatic
-	n, step := make([]int64, len(x)), r.In
-	if static && r.In != 0 {
+	n, step := make([]int64, len(x)), r.InScale
+	if static && r.InScale != 0 {
 		for i := range x {
 			n[i] = int64(round(x[i], step, -128, 127))
 		}
@@ -224,8 +224,8 @@ func (in *interpreter) product(t *tensor, row int, x []float32, r program.Roundi
 		}
 		y += float32(float32(float32(sum)*step) * t.scales[row*groups+g])
 	}
-	if static && r.Out != 0 {
-		y = float32(float32(round(y, r.Out, -128, 127)) * r.Out)
+	if static && r.OutScale != 0 {
+		y = float32(float32(round(y, r.OutScale, -128, 127)) * r.OutScale)
 	}
 	return y
 }

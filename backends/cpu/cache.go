@@ -36,7 +36,7 @@ func (e *executor) newCaches() []cache {
 	for i, c := range e.p.Caches {
 		caches[i] = cache{Cache: c, int8: e.opts.Cache == backends.CacheInt8}
 		if c.Window > 0 {
-			caches[i].ring = (c.Window+e.opts.MaxRows+backends.BlockPositions-1)/backends.BlockPositions + 1
+			caches[i].ring = (c.Window + e.opts.MaxRows + backends.BlockPositions - 1) / backends.BlockPositions
 		}
 	}
 	return caches

@@ -287,7 +287,7 @@ func (c *compiler) product(q *quantize, m quant.Matrix, data []byte, r program.R
 	if c.e.opts.Activations != backends.ActivationsStatic {
 		r = program.Rounding{}
 	}
-	return product{m: m, data: data, operand: q.operand(r.In, c.rows(), m.Groups()), out: r.Out}
+	return product{m: m, data: data, operand: q.operand(r.InScale, c.rows(), m.Groups()), out: r.OutScale}
 }
 
 // rows returns the most rows that are live at this point of the program.
