@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -85,7 +86,7 @@ func (t *Tokenizer) mergeShort(w *work, m *mode) []int32 {
 // entry is the rank of a pair and the place of its left symbol; one whose
 // symbol meanwhile has another rank is passed over.
 func (t *Tokenizer) mergeLong(dst []int32, w *work, m *mode) []int32 {
-	symbols, heap := w.symbols[:0], w.heap[:0]
+	symbols, heap := slices.Grow(w.symbols[:0], len(w.ids)), slices.Grow(w.heap[:0], len(w.ids))
 	for i, id := range w.ids {
 		s := symbol{id: id, rank: noRank, prev: int32(i) - 1, next: int32(i) + 1}
 		if i+1 == len(w.ids) {

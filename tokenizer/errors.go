@@ -71,6 +71,9 @@ func sourceError(part, format string, args ...any) error {
 	return &SourceError{Part: part, Problem: fmt.Sprintf(format, args...)}
 }
 
+// item names the n-th item of a list for a SourceError.
+func item(list string, n int) string { return fmt.Sprintf("%s[%d]", list, n) }
+
 // formatError builds a FormatError for section with a formatted problem.
 func formatError(section, format string, args ...any) error {
 	return &FormatError{Section: section, Problem: fmt.Sprintf(format, args...)}

@@ -47,6 +47,7 @@ func (a added) guarded() bool {
 
 // parser walks a tokenizer.json once, from front to back.
 type parser struct {
+	src []byte
 	dec *json.Decoder
 
 	vocab   map[string]int32
@@ -67,7 +68,7 @@ func parseSource(src []byte) (*source, error) {
 	if at := loneSurrogate(src); at >= 0 {
 		return nil, sourceError("", "half a surrogate pair at byte %d", at)
 	}
-	p := &parser{dec: json.NewDecoder(bytes.NewReader(src))}
+	p := &parser{src: src, dec: json.NewDecoder(bytes.NewReader(src))}
 	p.dec.UseNumber()
 	if err := p.file(); err != nil {
 		// The walk's own errors are whole; what is left comes from the JSON reader.
@@ -352,61 +353,49 @@ func (p *parser) readMerges(part string) error {
 	if err := p.delim(part, '['); err != nil {
 		return err
 	}
-	var pairs, lines bool
+	var pair []string
+	var line string
+	form := byte(0) // what the first rule starts with
 	for n := 0; p.dec.More(); n++ {
-		var rule mergeRule
-		if err := p.dec.Decode(&rule); err != nil {
-			return err
-		}
-		pairs, lines = pairs || !rule.line, lines || rule.line
-		switch {
-		case rule.problem != "":
-			return sourceError(fmt.Sprintf("%s[%d]", part, n), "%s", rule.problem)
-		case pairs && lines:
-			return sourceError(fmt.Sprintf("%s[%d]", part, n), "pairs and strings are mixed")
+		switch c := p.next(); {
+		case c != '[' && c != '"':
+			return sourceError(item(part, n), "is not a pair of pieces")
+		case form == 0:
+			form = c
+		case c != form:
+			return sourceError(item(part, n), "pairs and strings are mixed")
 		case len(p.merges) >= maxMerges:
 			return sourceError(part, "more than %d merges", maxMerges)
-		case rule.comment:
-			continue
 		}
-		p.merges = append(p.merges, rule.pair)
+		if form == '[' {
+			if err := p.dec.Decode(&pair); err != nil {
+				return err
+			}
+		} else {
+			if err := p.dec.Decode(&line); err != nil {
+				return err
+			}
+			if strings.HasPrefix(line, "#version") {
+				continue // a comment
+			}
+			pair = strings.Split(line, " ")
+		}
+		if len(pair) != 2 {
+			return sourceError(item(part, n), "%.80q is not a pair of pieces", pair)
+		}
+		p.merges = append(p.merges, [2]string(pair))
 	}
 	_, err := p.dec.Token()
 	return err
 }
 
-// mergeRule is one entry of the merges.
-type mergeRule struct {
-	pair    [2]string
-	line    bool // written as one string
-	comment bool // a "#version" line, which is not a rule
-	problem string
-}
-
-// UnmarshalJSON reads a rule in either form. What is wrong with a value that is
-// JSON all the same goes to problem, so that the caller can say where it stood.
-func (m *mergeRule) UnmarshalJSON(b []byte) error {
-	if b[0] == '"' {
-		var s string
-		if err := json.Unmarshal(b, &s); err != nil {
-			return err
-		}
-		left, right, ok := strings.Cut(s, " ")
-		m.line = true
-		m.pair = [2]string{left, right}
-		m.comment = strings.HasPrefix(s, "#version")
-		if !m.comment && (!ok || strings.Contains(right, " ")) {
-			m.problem = fmt.Sprintf("%.80q is not two pieces with a space between them", s)
-		}
-		return nil
+// next returns the first byte of the next value in an array.
+func (p *parser) next() byte {
+	rest := bytes.TrimLeft(p.src[p.dec.InputOffset():], " \t\r\n,")
+	if len(rest) == 0 {
+		return 0
 	}
-	var list []string
-	if err := json.Unmarshal(b, &list); err != nil || len(list) != 2 {
-		m.problem = fmt.Sprintf("%.80q is not a pair of pieces", b)
-		return nil
-	}
-	m.pair = [2]string(list)
-	return nil
+	return rest[0]
 }
 
 // addedTokens reads the added tokens.
@@ -415,7 +404,7 @@ func (p *parser) addedTokens(part string) error {
 		return err
 	}
 	for n := 0; p.dec.More(); n++ {
-		name := fmt.Sprintf("%s[%d]", part, n)
+		name := item(part, n)
 		v, err := p.value()
 		if err != nil {
 			return err

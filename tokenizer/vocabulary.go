@@ -32,7 +32,7 @@ func (p *parser) source() (*source, error) {
 func (s *source) placeAdded(vocabSize int) error {
 	next, seen := int32(vocabSize), make(map[string]bool, len(s.added))
 	for n, a := range s.added {
-		part := fmt.Sprintf("added_tokens[%d]", n)
+		part := item("added_tokens", n)
 		if seen[a.text] {
 			return sourceError(part, "%q is given twice", a.text)
 		}
@@ -81,7 +81,7 @@ func (s *source) checkBytes() error {
 	}
 	for n, a := range s.added {
 		if _, ok := parseBytePiece(a.text); ok {
-			return sourceError(fmt.Sprintf("added_tokens[%d]", n), "%q is a byte piece", a.text)
+			return sourceError(item("added_tokens", n), "%q is a byte piece", a.text)
 		}
 	}
 	return nil
@@ -93,15 +93,14 @@ func (s *source) checkBytes() error {
 func (s *source) placeMerges(rules [][2]string) error {
 	s.merges = make([][3]int32, len(rules))
 	for n, rule := range rules {
-		part := fmt.Sprintf("model.merges[%d]", n)
 		var ids [3]int32
 		for i, piece := range []string{rule[0], rule[1], rule[0] + rule[1]} {
 			id, ok := s.ids[piece]
 			if !ok {
-				return sourceError(part, "%.80q is not in the vocabulary", piece)
+				return sourceError(item("model.merges", n), "%.80q is not in the vocabulary", piece)
 			}
 			if _, ok := parseBytePiece(piece); ok && i < 2 {
-				return sourceError(part, "merges the byte piece %q", piece)
+				return sourceError(item("model.merges", n), "merges the byte piece %q", piece)
 			}
 			ids[i] = id
 		}
