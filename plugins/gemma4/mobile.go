@@ -34,9 +34,9 @@ func newMobile(ckpt *checkpoint.Checkpoint, cfg *Config) (*mobile, error) {
 	return &mobile{ckpt: ckpt, cfg: cfg, asked: map[string]bool{}}, nil
 }
 
-// fullName returns the name of a module in the checkpoint.
+// fullName returns the name of a module, or of a tensor of it, in the checkpoint.
 func fullName(name string) string {
-	if name == headName {
+	if name == headName || strings.HasPrefix(name, headName+".") {
 		return name
 	}
 	return textPrefix + name
@@ -204,7 +204,7 @@ func (s *mobile) finish() error {
 		unused[fullName(name)] = true
 	}
 	for _, name := range s.ckpt.Names() {
-		ours := strings.HasPrefix(name, textPrefix) || strings.HasPrefix(name, headName+".")
+		ours := fullName(name) == name || strings.HasPrefix(name, textPrefix)
 		if ours && !s.asked[name] && !unused[name] {
 			return &TensorError{Tensor: name, Problem: "a tensor of the decoder that config.json gives no place"}
 		}

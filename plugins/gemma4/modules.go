@@ -53,7 +53,7 @@ type constant struct {
 	scale bool
 }
 
-// head is the name of the output layer, the only module outside of the decoder's own prefix.
+// headName is the name of the output layer, the only module outside of the decoder's own prefix.
 const headName = "lm_head"
 
 // decoderGroups lists the weights of the decoder that a configuration asks for, in
