@@ -1,0 +1,18 @@
+package sdk
+
+import (
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/backends/cpu"
+	"github.com/zoo-sdk/zoo/plugins/gemma4e2b"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// builtinPlugins lists the model families of this build.
+func builtinPlugins() []zoo.Plugin {
+	return []zoo.Plugin{gemma4e2b.New()}
+}
+
+// builtinBackends lists the backends of this build; "auto" takes the first one that is available.
+func builtinBackends() []backends.Backend {
+	return []backends.Backend{cpu.New()}
+}

@@ -1,0 +1,257 @@
+package sdk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/download"
+	"github.com/zoo-sdk/zoo/internal/atomicfile"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// maxCatalogFileBytes bounds what is read of a catalog file; the parser's own limit lies below it.
+const maxCatalogFileBytes = 64 << 20
+
+// Zoo is a store with a catalog, plugins and backends: everything that can be
+// done with models before and beside running them. Its methods may be called by
+// many goroutines, and many processes may use one store.
+type Zoo struct {
+	set      settings
+	store    *zoo.Store
+	registry *zoo.Registry
+	backends []backends.Backend
+	// catalog parses on first use: opening what is installed needs no catalog.
+	catalog func() (*catalog.Catalog, error)
+}
+
+// New returns the zoo that the options describe. Nothing is created or read but
+// the environment; a store that is no folder is zoo.ErrUsage.
+func New(opts ...Option) (*Zoo, error) {
+	return newZoo(settings{}.with(opts), builtinPlugins(), builtinBackends())
+}
+
+// newZoo is New with other plugins and backends.
+func newZoo(set settings, plugins []zoo.Plugin, devices []backends.Backend) (*Zoo, error) {
+	home := cmp.Or(set.home, os.Getenv("ZOO_HOME"))
+	store, err := zoo.OpenStore(home, set.logger)
+	if err != nil {
+		return nil, err
+	}
+	registry, err := zoo.NewRegistry(plugins...)
+	if err != nil {
+		return nil, err
+	}
+	set.events = set.events.serial()
+	return &Zoo{
+		set:      set,
+		store:    store,
+		registry: registry,
+		backends: devices,
+		catalog:  sync.OnceValues(func() (*catalog.Catalog, error) { return loadCatalog(set.catalogFile) }),
+	}, nil
+}
+
+// Home returns the store's folder.
+func (z *Zoo) Home() string { return z.store.Home() }
+
+// Version returns the version of this module as the build recorded it, such as
+// "v1.2.0", or "devel" and, where it is known, the commit.
+func Version() string {
+	const module = "github.com/zoo-sdk/zoo"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "devel"
+	}
+	if info.Main.Path != module {
+		for _, dep := range info.Deps {
+			if dep.Path == module {
+				return cmp.Or(dep.Version, "devel")
+			}
+		}
+		return "devel"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "devel-" + s.Value[:12]
+		}
+	}
+	return "devel"
+}
+
+// loadCatalog returns the built-in catalog with the models of a file laid over it.
+func loadCatalog(file string) (*catalog.Catalog, error) {
+	builtin, err := catalog.Builtin()
+	if err != nil || file == "" {
+		return builtin, err
+	}
+	data, err := readAtMost(file, maxCatalogFileBytes)
+	if err != nil {
+		return nil, fmt.Errorf("catalog: %w", err)
+	}
+	own, err := catalog.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", file, err)
+	}
+	return overlay(own, builtin), nil
+}
+
+// overlay returns the models of both catalogs. A name or alias of above hides the same one below.
+func overlay(above, below *catalog.Catalog) *catalog.Catalog {
+	taken := make(map[string]bool)
+	for _, m := range above.Models {
+		taken[m.Name] = true
+		for _, alias := range m.Aliases {
+			taken[alias] = true
+		}
+	}
+	models := slices.Clone(above.Models)
+	for _, m := range below.Models {
+		if taken[m.Name] {
+			continue
+		}
+		m.Aliases = slices.DeleteFunc(slices.Clone(m.Aliases), func(alias string) bool { return taken[alias] })
+		models = append(models, m)
+	}
+	slices.SortFunc(models, func(a, b catalog.Model) int { return cmp.Compare(a.Name, b.Name) })
+	return &catalog.Catalog{Models: models}
+}
+
+// readAtMost reads a file of the user's that should be small. Errors match
+// zoo.ErrNotFound, zoo.ErrNotPermitted or zoo.ErrIntegrity where they are of that kind.
+func readAtMost(file string, limit int64) ([]byte, error) {
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("%w: no file %q", fault.ErrNotFound, file)
+	case err != nil:
+		return nil, atomicfile.MapError(file, err)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%w: %q is not a file", fault.ErrUsage, file)
+	case info.Size() > limit:
+		return nil, fmt.Errorf("%w: %q has %d bytes, more than %d", fault.ErrIntegrity, file, info.Size(), limit)
+	}
+	data, err := os.ReadFile(file)
+	return data, atomicfile.MapError(file, err)
+}
+
+// origins lists the places that files come from under the settings.
+func (s settings) origins() ([]download.Origin, error) {
+	for _, dir := range s.from {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("%w: no folder %q to take the checkpoint from", fault.ErrNotFound, dir)
+		}
+	}
+	return download.StandardOrigins(download.Environment{
+		Getenv:    s.getenv,
+		Offline:   s.offline,
+		Dirs:      s.from,
+		UserAgent: "zoo/" + Version(),
+	})
+}
+
+// getenv is os.Getenv but for what options set.
+func (s settings) getenv(name string) string {
+	switch {
+	case name == "HF_ENDPOINT" && s.endpoint != "":
+		return s.endpoint
+	case name == "HF_TOKEN" && s.token != "":
+		return string(s.token)
+	}
+	return os.Getenv(name)
+}
+
+// target is what a name or a path stands for: exactly one of its fields is set.
+type target struct {
+	// dir is the folder of a pack outside of the store.
+	dir string
+	// record is an installed model.
+	record *zoo.Record
+	// release is a model of the catalog that is not installed.
+	release *catalog.Release
+}
+
+// locate finds out what a user means: a path, an installed model, a model of the
+// catalog, or the folder of a pack, in this order. The catalog is read only if the
+// first two do not apply.
+func (z *Zoo) locate(name string) (target, error) {
+	if strings.ContainsAny(name, `/\`) || name == "." || name == ".." {
+		return target{dir: name}, nil
+	}
+	ref, err := catalog.ParseRef(name)
+	if err != nil {
+		if isPack(name) {
+			return target{dir: name}, nil
+		}
+		return target{}, err
+	}
+	record, err := z.store.Find(ref)
+	if err == nil {
+		return target{record: record}, nil
+	}
+	if !errors.Is(err, fault.ErrNotFound) {
+		return target{}, err
+	}
+	models, err := z.catalog()
+	if err != nil {
+		return target{}, err
+	}
+	if m, err := models.Find(ref.Name); err == nil && m.Name != ref.Name {
+		ref.Name = m.Name // the store knows no aliases
+		if record, err := z.store.Find(ref); err == nil {
+			return target{record: record}, nil
+		}
+	}
+	release, err := models.Resolve(ref)
+	if err != nil {
+		if isPack(name) {
+			return target{dir: name}, nil
+		}
+		return target{}, err
+	}
+	return target{release: release}, nil
+}
+
+// isPack reports whether a folder looks like a pack.
+func isPack(dir string) bool {
+	info, err := os.Stat(filepath.Join(dir, zoo.ManifestFile))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// resolve returns the release that the catalog names for a reference.
+func (z *Zoo) resolve(name string) (*catalog.Release, error) {
+	ref, err := catalog.ParseRef(name)
+	if err != nil {
+		return nil, err
+	}
+	models, err := z.catalog()
+	if err != nil {
+		return nil, err
+	}
+	return models.Resolve(ref)
+}
+
+// Models returns the models of the catalog, sorted by name. They must not be modified.
+func (z *Zoo) Models(ctx context.Context) ([]catalog.Model, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	models, err := z.catalog()
+	if err != nil {
+		return nil, err
+	}
+	return models.Models, nil
+}

@@ -1,0 +1,269 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/internal/atomicfile"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// ConvertOptions says what to convert into what.
+type ConvertOptions struct {
+	// Checkpoint is a folder of source files.
+	Checkpoint string
+	// Plugin is the name of the plugin, such as "gemma4e2b".
+	Plugin string
+	// Output is the folder that the pack becomes; it must not exist or be empty.
+	Output string
+	// Recipe chooses between ways to convert; see the plugin.
+	Recipe map[string]string
+}
+
+// Converted is the pack that [Zoo.Convert] has made.
+type Converted struct {
+	Dir       string         `json:"dir"`
+	Digest    catalog.Digest `json:"digest"`
+	SizeBytes int64          `json:"size"`
+	// Plugin made it.
+	Plugin zoo.PluginID `json:"plugin"`
+	// Tensors counts the tensors by their format, most bytes first.
+	Tensors []FormatDetails `json:"tensors"`
+}
+
+// Convert makes a pack of a checkpoint folder, outside of the store. The pack
+// appears complete and verified, or not at all. It is not gated: see [Zoo.Gate].
+func (z *Zoo) Convert(ctx context.Context, o ConvertOptions) (*Converted, error) {
+	plugin, about, err := z.registry.Find(ctx, catalog.PluginRef{Name: o.Plugin})
+	if err != nil {
+		return nil, err
+	}
+	output, err := freeOutput(o.Output)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := z.sources(ctx, plugin, o.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	stage, err := atomicfile.MkdirTemp(filepath.Dir(output))
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(stage)
+	err = plugin.Convert(ctx, zoo.ConvertRequest{
+		Checkpoint: o.Checkpoint,
+		Sources:    sources,
+		Recipe:     o.Recipe,
+		Dir:        stage,
+		Progress:   z.set.events.Convert,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("convert %q: %w", o.Checkpoint, err)
+	}
+	made, err := z.inspect(ctx, stage)
+	if err != nil {
+		return nil, err
+	}
+	// An empty folder makes way; anything else that came up meanwhile does not.
+	_ = os.Remove(output)
+	if err := atomicfile.CommitDir(stage, output, atomicfile.DirOptions{ReadOnly: true}); err != nil {
+		return nil, err
+	}
+	made.Dir, made.Plugin = output, pluginID(about)
+	return made, nil
+}
+
+// freeOutput checks that a pack can become a folder and returns its absolute path.
+func freeOutput(dir string) (string, error) {
+	if dir == "" {
+		return "", fmt.Errorf("%w: no folder for the pack", fault.ErrUsage)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case err == nil && len(entries) == 0:
+	case err == nil:
+		return "", fault.WithHint(fmt.Errorf("%w: %q is not empty", fault.ErrUsage, dir), "name a folder that does not exist yet")
+	case errors.Is(err, fs.ErrNotExist):
+		if parent := filepath.Dir(dir); !exists(parent) {
+			return "", fmt.Errorf("%w: no folder %q to make the pack in", fault.ErrNotFound, parent)
+		}
+	default:
+		return "", atomicfile.MapError(dir, fmt.Errorf("%w: %w", fault.ErrUsage, err))
+	}
+	return dir, nil
+}
+
+// sources lists the files of a checkpoint folder that a plugin needs, with their digests.
+func (z *Zoo) sources(ctx context.Context, plugin zoo.Plugin, dir string) ([]catalog.File, error) {
+	if !exists(dir) {
+		return nil, fmt.Errorf("%w: no checkpoint folder %q", fault.ErrNotFound, dir)
+	}
+	there, err := regularFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	asked := make(map[string]bool)
+	release := catalog.Release{Source: catalog.Source{Kind: catalog.KindHub, Files: there}}
+	plan, err := plugin.Fetch(ctx, zoo.FetchRequest{Release: release, Dir: dir})
+	if err != nil {
+		return nil, fmt.Errorf("files of %q: %w", dir, err)
+	}
+	var files []catalog.File
+	total, done := int64(0), int64(0)
+	for _, f := range plan.Files {
+		i := slices.IndexFunc(there, func(t catalog.File) bool { return t.Path == f.Path })
+		switch {
+		case asked[f.Path]:
+		case i >= 0:
+			files = append(files, there[i])
+			total += there[i].SizeBytes
+		case !f.Optional:
+			return nil, fmt.Errorf("%w: checkpoint %q has no file %q", fault.ErrNotFound, dir, f.Path)
+		}
+		asked[f.Path] = true
+	}
+	for i := range files {
+		path := filepath.Join(dir, filepath.FromSlash(files[i].Path))
+		size, sum, err := hashFile(ctx, path, func(n int64) { z.set.events.Verify("checkpoint", min(done+n, total), total) })
+		if err != nil {
+			return nil, err
+		}
+		files[i].SizeBytes, files[i].SHA256 = size, sum
+		done += size
+	}
+	slices.SortFunc(files, func(a, b catalog.File) int { return strings.Compare(a.Path, b.Path) })
+	return files, nil
+}
+
+// regularFiles lists the files of a folder by their slash-separated paths, those
+// left out whose names a checkpoint's file cannot have.
+func regularFiles(dir string) ([]catalog.File, error) {
+	var files []catalog.File
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := os.Stat(path) // through the links of a hub's cache
+		if err != nil || !info.Mode().IsRegular() {
+			return nil
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if name = filepath.ToSlash(name); catalog.ValidatePath(name) == nil {
+			files = append(files, catalog.File{Path: name, SizeBytes: info.Size()})
+		}
+		return nil
+	})
+	return files, atomicfile.MapError(dir, err)
+}
+
+// inspect verifies the pack in a folder and describes it.
+func (z *Zoo) inspect(ctx context.Context, dir string) (*Converted, error) {
+	pack, err := zoo.OpenPack(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer pack.Close()
+	if err := pack.Verify(ctx, func(done, total int64) { z.set.events.Verify("new pack", done, total) }); err != nil {
+		return nil, err
+	}
+	return &Converted{
+		Digest:    pack.Digest(),
+		SizeBytes: pack.SizeBytes(),
+		Tensors:   formats(pack.Manifest().Tensors),
+	}, nil
+}
+
+// Difference is one thing in which two packs differ.
+type Difference struct {
+	// What is "plugin", "recipe", "source", "file", "tensor" or "constant", and Name which of them.
+	What string `json:"what"`
+	Name string `json:"name"`
+	// A and B say what either pack has; "" for nothing.
+	A string `json:"a"`
+	B string `json:"b"`
+}
+
+// Compare returns in what the manifests of two packs differ, sorted by kind and
+// name; nothing for packs of the same digest. The packs are named as for
+// [Zoo.Open]. Weights are compared by their digests and not read.
+func (z *Zoo) Compare(ctx context.Context, a, b string) ([]Difference, error) {
+	var sides [2]map[[2]string]string
+	for i, name := range [...]string{a, b} {
+		pack, err := z.peek(name)
+		if err != nil {
+			return nil, err
+		}
+		sides[i] = facts(pack.Manifest())
+		if err := errors.Join(pack.Close(), context.Cause(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	list := []Difference{}
+	for key, va := range sides[0] {
+		if vb := sides[1][key]; va != vb {
+			list = append(list, Difference{What: key[0], Name: key[1], A: va, B: vb})
+		}
+	}
+	for key, vb := range sides[1] {
+		if _, ok := sides[0][key]; !ok {
+			list = append(list, Difference{What: key[0], Name: key[1], B: vb})
+		}
+	}
+	slices.SortFunc(list, func(x, y Difference) int {
+		return strings.Compare(x.What+"\x00"+x.Name, y.What+"\x00"+y.Name)
+	})
+	return list, nil
+}
+
+// peek opens the pack of a name without reading it through.
+func (z *Zoo) peek(name string) (*zoo.Pack, error) {
+	t, err := z.locate(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.release != nil:
+		return nil, &zoo.NotInstalledError{Model: t.release.Model}
+	case t.record != nil:
+		return zoo.OpenPack(z.packDir(t.record.Pack))
+	}
+	return zoo.OpenPack(t.dir)
+}
+
+// facts lists what a manifest says, by kind and name.
+func facts(m *zoo.Manifest) map[[2]string]string {
+	all := map[[2]string]string{{"plugin", m.Plugin.Name}: m.Plugin.Version}
+	for k, v := range m.Recipe {
+		all[[2]string{"recipe", k}] = v
+	}
+	for _, f := range m.Sources {
+		all[[2]string{"source", f.Path}] = f.SHA256
+	}
+	for _, f := range m.Files {
+		if f.Path != zoo.WeightsFile { // its tensors say more
+			all[[2]string{"file", f.Path}] = f.SHA256
+		}
+	}
+	for _, t := range m.Tensors {
+		all[[2]string{"tensor", t.Name}] = fmt.Sprintf("%v [%d, %d] %s", t.Format, t.Rows, t.Cols, t.SHA256)
+	}
+	for k, v := range m.Constants {
+		all[[2]string{"constant", k}] = fmt.Sprint(v)
+	}
+	return all
+}

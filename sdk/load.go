@@ -1,0 +1,295 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/engine"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// AutoBackend is the name that stands for the best backend that is available.
+const AutoBackend = "auto"
+
+const (
+	// cacheShare is the part of the memory that the caches of one conversation may take by default.
+	cacheShare = 8
+	// assumedMemory stands in for the size of the memory where it is not known.
+	assumedMemory = 8 << 30
+	// contextStep is what the default context is a multiple of.
+	contextStep = 256
+	// minContext is the default context however small the memory is.
+	minContext = 2048
+)
+
+// Open opens the model that a reference ("name" or "name@constraint") or the
+// folder of a pack stands for, with the default store; it is New and [Zoo.Open].
+func Open(name string, opts ...Option) (*Model, error) {
+	return OpenContext(context.Background(), name, opts...)
+}
+
+// OpenContext is [Open] with a context. Opening may download gigabytes; see
+// [WithProgress].
+func OpenContext(ctx context.Context, name string, opts ...Option) (*Model, error) {
+	z, err := New(opts...)
+	if err != nil {
+		return nil, err
+	}
+	return z.Open(ctx, name)
+}
+
+// Open opens the model that a reference or the folder of a pack stands for.
+// Options about the backend and the gate may differ from those of [New].
+//
+// The newest installed version that satisfies the reference is taken; where there
+// is none, it is pulled. The first time that a pack is opened it is read through
+// and verified. A pack that has not passed its gate is refused, or, with
+// [AllowUngated], opened with a notice. Errors match the sentinels of package zoo.
+func (z *Zoo) Open(ctx context.Context, name string, opts ...Option) (*Model, error) {
+	set, err := z.refine(opts)
+	if err != nil {
+		return nil, err
+	}
+	s, err := z.open(ctx, set, name)
+	if err != nil {
+		return nil, err
+	}
+	receipt, state, err := z.store.ReadReceipt(s.pack, pluginID(s.about))
+	if err == nil {
+		var notice string
+		if notice, err = zoo.Admit(s.name, receipt, state, set.policy); notice != "" {
+			set.events.Notice(notice)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.pack.Close())
+	}
+	m, err := z.load(ctx, set, s)
+	if err != nil {
+		return nil, errors.Join(err, s.pack.Close())
+	}
+	m.ownsPack = true
+	return m, nil
+}
+
+// refine applies the options of a call and refuses those that only New can obey.
+func (z *Zoo) refine(opts []Option) (settings, error) {
+	set := z.set
+	if len(opts) == 0 {
+		return set, nil
+	}
+	set.events = Events{}
+	set = set.with(opts)
+	if set.home != z.set.home || set.catalogFile != z.set.catalogFile {
+		return set, fmt.Errorf("%w: the store and the catalog are chosen when the Zoo is made", fault.ErrUsage)
+	}
+	if set.events.isZero() {
+		set.events = z.set.events
+	} else {
+		set.events = set.events.serial()
+	}
+	return set, nil
+}
+
+// subject is an open pack with what it takes to run it.
+type subject struct {
+	// name is what the user calls it.
+	name string
+	// record is nil for a pack outside of the store.
+	record *zoo.Record
+	pack   *zoo.Pack
+	plugin zoo.Plugin
+	about  zoo.Description
+}
+
+// open opens the verified pack of a name, pulling it first where necessary.
+func (z *Zoo) open(ctx context.Context, set settings, name string) (subject, error) {
+	t, err := z.locate(name)
+	if err != nil {
+		return subject{}, err
+	}
+	if t.release != nil {
+		done, err := z.pull(ctx, set, t.release)
+		switch {
+		case err == nil:
+			t.record = &done.Record
+		case errors.Is(err, fault.ErrGateFailed) && set.policy == zoo.GateOptional:
+			if t.record, err = z.store.Record(t.release.Model, t.release.Version); err != nil {
+				return subject{}, err
+			}
+		default:
+			return subject{}, err
+		}
+	}
+	return z.openTarget(ctx, set, name, t)
+}
+
+// openTarget opens the verified pack of what is installed or lies in a folder.
+func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t target) (s subject, err error) {
+	s = subject{name: name, record: t.record}
+	progress := func(done, total int64) { set.events.Verify("pack", done, total) }
+	if t.record != nil {
+		s.name = t.record.Name()
+		s.pack, err = z.store.Open(ctx, t.record, progress)
+	} else {
+		s.pack, err = z.store.OpenDir(ctx, t.dir, progress)
+	}
+	if err != nil {
+		return subject{}, err
+	}
+	// A plugin can run what it, or an earlier one of the same major version, has made.
+	made := s.pack.Manifest().Plugin
+	s.plugin, s.about, err = z.registry.Find(ctx, catalog.PluginRef{Name: made.Name, Constraint: "^" + made.Version})
+	if err != nil {
+		return subject{}, errors.Join(fmt.Errorf("%s: %w", s.name, err), s.pack.Close())
+	}
+	return s, nil
+}
+
+// load compiles the program of a pack. The pack stays the caller's.
+func (z *Zoo) load(ctx context.Context, set settings, s subject) (*Model, error) {
+	device, why, err := chooseBackend(z.backends, set.backend)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.plugin.Run(ctx, zoo.RunRequest{Pack: s.pack.Info()})
+	if err != nil {
+		return nil, fmt.Errorf("%s: program: %w", s.name, err)
+	}
+	opts, err := engineOptions(p, set)
+	if err != nil {
+		return nil, err
+	}
+	text, err := openText(s.pack)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	m, err := engine.Load(ctx, p, s.pack, device, opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s on backend %q: %w", s.name, device.Name(), err)
+	}
+	info := Info{
+		Name:        s.name,
+		Pack:        s.pack.Digest(),
+		Plugin:      pluginID(s.about),
+		Backend:     device.Name(),
+		Kernels:     device.Describe(),
+		Why:         why,
+		Threads:     m.Stats().Threads,
+		Context:     m.Context(),
+		Cache:       string(opts.Cache),
+		Activations: string(opts.Activations),
+		PackBytes:   s.pack.SizeBytes(),
+	}
+	if s.record != nil {
+		info.Version = s.record.Version()
+	}
+	return &Model{info: info, pack: s.pack, engine: m, text: text, events: set.events}, nil
+}
+
+// chooseBackend returns the named backend, or for "auto" the first that is
+// available, and says why.
+func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why string, err error) {
+	if name == "" || name == AutoBackend {
+		var refused []string
+		for _, b := range all {
+			err := b.Available()
+			if err == nil {
+				why := "the first of this build's backends"
+				if len(all) == 1 {
+					why = "the only backend of this build"
+				} else if len(refused) > 0 {
+					why = strings.Join(refused, "; ")
+				}
+				return b, why, nil
+			}
+			refused = append(refused, fmt.Sprintf("%s is not available: %v", b.Name(), err))
+		}
+		return nil, "", fmt.Errorf("no backend is available: %s", strings.Join(refused, "; "))
+	}
+	names := make([]string, 0, len(all))
+	for _, b := range all {
+		if b.Name() == name {
+			if err := b.Available(); err != nil {
+				return nil, "", fmt.Errorf("backend %q is not available here: %w", name, err)
+			}
+			return b, "asked for", nil
+		}
+		names = append(names, b.Name())
+	}
+	return nil, "", fault.WithHint(fmt.Errorf("%w: this build has no backend %q", fault.ErrUsage, name),
+		"choose "+strings.Join(append(names, AutoBackend), " or "))
+}
+
+// engineOptions fills in what the settings leave open and checks the rest.
+func engineOptions(p *program.Program, set settings) (backends.Options, error) {
+	opts := backends.Options{Threads: set.threads, Context: set.context, Cache: set.cache, Activations: set.activations}
+	scaled := !slices.ContainsFunc(p.Caches, func(c program.Cache) bool { return c.KeyScale == 0 || c.ValueScale == 0 })
+	switch opts.Cache {
+	case "":
+		opts.Cache = backends.CacheFloat
+		if scaled {
+			opts.Cache = backends.CacheInt8
+		}
+	case backends.CacheFloat:
+	case backends.CacheInt8:
+		if !scaled {
+			return opts, fault.WithHint(fmt.Errorf("%w: this model has no scales for an int8 cache", fault.ErrUsage), "use a float cache")
+		}
+	default:
+		return opts, fault.WithHint(fmt.Errorf("%w: no cache type %q", fault.ErrUsage, opts.Cache), "choose float or int8")
+	}
+	switch opts.Activations {
+	case "":
+		opts.Activations = backends.ActivationsStatic
+	case backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8:
+	default:
+		return opts, fault.WithHint(fmt.Errorf("%w: no activations %q", fault.ErrUsage, opts.Activations), "choose static, float, 16 or 8")
+	}
+	switch {
+	case opts.Threads < 0 || opts.Threads > maxThreads:
+		return opts, fmt.Errorf("%w: %d threads are not 0 to %d", fault.ErrUsage, opts.Threads, maxThreads)
+	case opts.Context < 0:
+		return opts, fmt.Errorf("%w: a context of %d tokens", fault.ErrUsage, opts.Context)
+	case opts.Context > p.Context:
+		return opts, fault.WithHint(fmt.Errorf("%w: a context of %d tokens is more than the %d that the model was made for", fault.ErrUsage, opts.Context, p.Context),
+			"ask for a smaller context, or for none")
+	case opts.Context == 0:
+		opts.Context = defaultContext(p, opts.Cache, totalMemory())
+	}
+	return opts, nil
+}
+
+// maxThreads bounds the threads that a user may ask for.
+const maxThreads = 1024
+
+// defaultContext returns the most positions, up to those that the model was made
+// for, whose keys and values take no more than a share of the memory.
+func defaultContext(p *program.Program, cache backends.CacheType, memoryBytes int64) int {
+	if memoryBytes <= 0 {
+		memoryBytes = assumedMemory
+	}
+	width := int64(4)
+	if cache == backends.CacheInt8 {
+		width = 1
+	}
+	// Rings of sliding layers do not grow with the context.
+	perPosition := int64(0)
+	for _, c := range p.Caches {
+		if c.Window == 0 {
+			perPosition += 2 * width * int64(c.KVHeads) * int64(c.HeadDim)
+		}
+	}
+	if perPosition == 0 {
+		return p.Context
+	}
+	n := memoryBytes / cacheShare / perPosition / contextStep * contextStep
+	return int(min(int64(p.Context), max(n, minContext)))
+}

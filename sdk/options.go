@@ -1,0 +1,107 @@
+package sdk
+
+import (
+	"log/slog"
+
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/download"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// Option is a setting of [New], [Open] and [Zoo.Open]. Values are checked by the
+// call that takes the options, whose error then matches zoo.ErrUsage.
+type Option func(*settings)
+
+// settings is what options set. Its zero value holds every default.
+type settings struct {
+	home        string
+	catalogFile string
+	offline     bool
+	from        []string
+	endpoint    string
+	token       download.Token
+	logger      *slog.Logger
+	events      Events
+	discard     bool
+
+	backend     string
+	threads     int
+	context     int
+	cache       backends.CacheType
+	activations backends.Activations
+	policy      zoo.GatePolicy
+}
+
+// with returns the settings with further options applied.
+func (s settings) with(opts []Option) settings {
+	for _, o := range opts {
+		if o != nil {
+			o(&s)
+		}
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	return s
+}
+
+// WithHome sets the store's folder. Without it ZOO_HOME is taken, or the folder
+// "zoo" among the user's data.
+func WithHome(dir string) Option { return func(s *settings) { s.home = dir } }
+
+// WithCatalog adds the models of a catalog file; where a name is in the built-in
+// catalog too, the file's model is taken. "" takes the built-in catalog alone.
+func WithCatalog(file string) Option { return func(s *settings) { s.catalogFile = file } }
+
+// WithOffline keeps everything away from the network.
+func WithOffline() Option { return func(s *settings) { s.offline = true } }
+
+// WithCheckpoint names folders in which source files are looked for before any other place.
+func WithCheckpoint(dirs ...string) Option {
+	return func(s *settings) { s.from = append(s.from[:len(s.from):len(s.from)], dirs...) }
+}
+
+// WithoutCheckpoint deletes the source files once they are converted. They are
+// then fetched again when a pack has to be made anew.
+func WithoutCheckpoint() Option { return func(s *settings) { s.discard = true } }
+
+// WithEndpoint sets the hub's address in place of HF_ENDPOINT.
+func WithEndpoint(url string) Option { return func(s *settings) { s.endpoint = url } }
+
+// WithToken sets the hub's access token in place of HF_TOKEN. It is sent to the
+// hub's endpoint only, and is neither stored nor logged.
+func WithToken(token string) Option {
+	return func(s *settings) { s.token = download.Token(token) }
+}
+
+// WithLogger sets where details are logged; the default discards them.
+func WithLogger(logger *slog.Logger) Option { return func(s *settings) { s.logger = logger } }
+
+// WithProgress sets callbacks that are told what a long call is doing.
+func WithProgress(e Events) Option { return func(s *settings) { s.events = e } }
+
+// WithBackend chooses what runs the model: "cpu", "metal" or another name that
+// [Zoo.Doctor] lists, or "auto" for the best one that is available.
+func WithBackend(name string) Option { return func(s *settings) { s.backend = name } }
+
+// WithThreads sets the number of threads that share the work; 0 takes one for each processor.
+func WithThreads(n int) Option { return func(s *settings) { s.threads = n } }
+
+// WithContext sets the most tokens of a conversation; 0 takes as many as the
+// model was made for and the memory allows.
+func WithContext(tokens int) Option { return func(s *settings) { s.context = tokens } }
+
+// WithCache sets the number type of cached keys and values, "float" or "int8".
+// The default is "int8" where the checkpoint has scales for it, else "float".
+func WithCache(kind string) Option {
+	return func(s *settings) { s.cache = backends.CacheType(kind) }
+}
+
+// WithActivations sets how the inputs of products become integers: "static",
+// which is the default, "float", "16" or "8"; see package backends.
+func WithActivations(kind string) Option {
+	return func(s *settings) { s.activations = backends.Activations(kind) }
+}
+
+// AllowUngated opens packs, too, that have not passed their gate.
+func AllowUngated() Option { return func(s *settings) { s.policy = zoo.GateOptional } }
