@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zoo-sdk/zoo/sdk"
+)
+
+// gateCommand returns `zoo gate`.
+func (a *app) gateCommand() *cobra.Command {
+	var how sdk.GateOptions
+	var engine engineFlags
+	var asJSON bool
+	var report string
+	cmd := &cobra.Command{
+		Use:   "gate NAME|PACK_DIR",
+		Short: "Hold a pack against reference values and itself",
+		Long: `gate runs a pack on this machine and compares it with reference values: those
+that are published for the model, or those of a folder with golden.json,
+golden.safetensors and perhaps questions.jsonl. Without any, the pack is put to
+the checks that need none. What it finds is kept as a receipt, and a pack whose
+receipt is missing or tells of a failure is not opened.
+
+It fails (exit code 5) on a token that differs where the reference was surer than
+the fork margin, on logits that are off, and on a task score below the
+reference's. Only a gate with the default settings leaves a receipt.`,
+		Example: `  zoo gate demo
+  zoo gate ./my-pack --reference ./goldens --json
+  zoo gate demo --kv float --activations float --report gate.html`,
+		GroupID:           groupMaking,
+		Args:              args(1, 1, "the name of a model or the folder of a pack"),
+		ValidArgsFunction: a.names,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("fork-margin") && !(how.ForkMargin > 0) {
+				return &usageError{fmt.Sprintf("a fork margin of %g", how.ForkMargin), "give a positive number, such as 0.001"}
+			}
+			z, err := a.zoo()
+			if err != nil {
+				return err
+			}
+			r, err := z.Gate(cmd.Context(), args[0], how, engine.options()...)
+			a.progress.end()
+			if r == nil {
+				return err
+			}
+			if report != "" {
+				if werr := writeReport(report, r); werr != nil {
+					return werr
+				}
+				a.note("wrote %s", report)
+			}
+			var perr error
+			if asJSON {
+				perr = a.printJSON(r)
+			} else {
+				perr = a.table(func(w io.Writer) { showGate(w, r) })
+			}
+			if err != nil {
+				return err
+			}
+			return perr
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&how.Reference, "reference", "", "folder with golden.json, golden.safetensors and perhaps questions.jsonl")
+	flags.Float64Var(&how.ForkMargin, "fork-margin", 0, "largest reference margin at which a token may differ (default 0.001, or 1 with static rounding or an int8 cache)")
+	flags.BoolVar(&how.Quick, "quick", false, "ask a sample of the questions only")
+	flags.StringVar(&report, "report", "", "write every figure to an HTML file")
+	jsonFlag(cmd, &asJSON)
+	engine.add(cmd)
+	_ = cmd.MarkFlagDirname("reference")
+	_ = cmd.MarkFlagFilename("report", "html")
+	return cmd
+}
+
+// writeReport writes a report as a page.
+func writeReport(file string, r *sdk.GateReport) error {
+	var page bytes.Buffer
+	if err := r.WriteHTML(&page); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
+		return fileError(file, err)
+	}
+	return nil
+}
+
+// showGate writes a report for people.
+func showGate(w io.Writer, r *sdk.GateReport) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	verdict := "passed"
+	if !r.Pass {
+		verdict = "failed"
+	}
+	line("gate", "%s (%s) in %s", verdict, r.Level, duration(r.Elapsed))
+	line("pack", "%s", r.Pack)
+	line("backend", "%s: %s, %s activations, %s cache", r.Backend, r.Kernels, r.Activations, r.Cache)
+	for i, run := range r.Runs {
+		text := fmt.Sprintf("%d of %d tokens after a prompt of %d", run.Matched, run.Of, run.PromptTokens)
+		if run.ForkMargin != nil {
+			text += fmt.Sprintf(", largest fork at a margin of %.3g", *run.ForkMargin)
+		}
+		if run.MaxAbsLogitError != nil {
+			text += fmt.Sprintf(", logits off by at most %.3g", *run.MaxAbsLogitError)
+		}
+		if run.RelL2 != nil {
+			text += fmt.Sprintf(" (rel_l2 %.2e)", *run.RelL2)
+		}
+		line(fmt.Sprintf("run %d", i), "%s", text)
+	}
+	if r.Score != nil {
+		line("questions", "%d of %d answered exactly; the reference answers %d", r.Score.Right, r.Score.Of, r.ReferenceRight)
+	}
+	for _, c := range r.Checks {
+		result := "yes"
+		if c.Problem != "" {
+			result = "no: " + c.Problem
+		}
+		line(c.Name, "%s", result)
+	}
+	for _, f := range r.Failures {
+		line("failure", "%s", f)
+	}
+}
