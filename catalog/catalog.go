@@ -78,27 +78,27 @@ type Licence struct {
 // Source is a set of files in one repository at one revision.
 type Source struct {
 	// Kind is [KindHub] or [KindEmbedded].
-	Kind string `yaml:"kind"`
+	Kind string
 	// Repository is "owner/name" on a hub, or the name to give [Embedded].
-	Repository string `yaml:"repository"`
+	Repository string
 	// Revision is a commit, tag or branch of a hub's repository; "" if embedded.
 	// Only a full commit (see [Source.Pinned]) stays the same for ever; the
 	// commit behind any other is bound at the first download.
-	Revision string `yaml:"revision"`
+	Revision string
 	// Files are the wanted files of the repository, never empty.
-	Files []File `yaml:"files"`
+	Files []File
 }
 
 // File is one file of a source.
 type File struct {
 	// Path is relative and slash-separated; see [ValidatePath].
-	Path string `yaml:"path" json:"path"`
+	Path string `json:"path"`
 	// SizeBytes is the exact length, or 0 when it is not known.
-	SizeBytes int64 `yaml:"size" json:"size"`
+	SizeBytes int64 `json:"size"`
 	// SHA256 is 64 lower-case hex digits, or "" when only the server knows it.
-	SHA256 string `yaml:"sha256" json:"sha256"`
+	SHA256 string `json:"sha256"`
 	// Optional says that a repository without the file is complete all the same.
-	Optional bool `yaml:"optional" json:"optional,omitempty"`
+	Optional bool `json:"optional,omitempty"`
 }
 
 // Pinned reports whether the revision is a full commit, which no server can move.

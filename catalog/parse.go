@@ -22,8 +22,10 @@ const schemaVersion = 1
 
 // Limits on a whole catalog.
 const (
-	maxCatalogBytes = 4 << 20
+	maxCatalogBytes = 1 << 20
 	maxDepth        = 32
+	maxKeys         = 100
+	maxItems        = 10_000
 	maxModels       = 10_000
 	maxReleases     = 1_000
 	maxFiles        = 1_000
@@ -33,7 +35,7 @@ const (
 
 // document is the YAML form of a catalog.
 type document struct {
-	Schema int         `yaml:"schema"`
+	Schema wholeNumber `yaml:"schema"`
 	Models []modelYAML `yaml:"models"`
 }
 
@@ -52,8 +54,44 @@ type releaseYAML struct {
 	Gated     bool              `yaml:"gated"`
 	Recipe    map[string]string `yaml:"recipe"`
 	Pack      string            `yaml:"pack"`
-	Source    Source            `yaml:"source"`
-	Reference *Source           `yaml:"reference"`
+	Source    sourceYAML        `yaml:"source"`
+	Reference *sourceYAML       `yaml:"reference"`
+}
+
+type sourceYAML struct {
+	Kind       string     `yaml:"kind"`
+	Repository string     `yaml:"repository"`
+	Revision   string     `yaml:"revision"`
+	Files      []fileYAML `yaml:"files"`
+}
+
+type fileYAML struct {
+	Path     string      `yaml:"path"`
+	Size     wholeNumber `yaml:"size"`
+	SHA256   string      `yaml:"sha256"`
+	Optional bool        `yaml:"optional"`
+}
+
+// wholeNumber is an integer in decimal digits: the decoder alone would cut 1.5 to 1.
+type wholeNumber int64
+
+// UnmarshalYAML reads the digits.
+func (n *wholeNumber) UnmarshalYAML(text []byte) error {
+	v, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%q is no whole number", shorten(string(text)))
+	}
+	*n = wholeNumber(v)
+	return nil
+}
+
+// source checks a source.
+func (y *sourceYAML) source() (Source, error) {
+	s := Source{Kind: y.Kind, Repository: y.Repository, Revision: y.Revision}
+	for _, f := range y.Files {
+		s.Files = append(s.Files, File{Path: f.Path, SizeBytes: int64(f.Size), SHA256: f.SHA256, Optional: f.Optional})
+	}
+	return s, s.Validate()
 }
 
 // SchemaError reports a catalog that does not follow the schema. It matches
@@ -128,43 +166,80 @@ func decode(data []byte) (doc document, err error) {
 	return doc, nil
 }
 
+// level is one collection that is open at a token.
+type level struct {
+	column      int // where a block collection's entries begin; 0 for a flow collection
+	keys, items int
+}
+
 // checkTokens refuses anchors, aliases, merge keys, tags, directives and second
-// documents, and nesting deeper than maxDepth.
+// documents, nesting deeper than maxDepth, and collections so large that the decoder,
+// whose time grows with the square of their length, would not come back.
 func checkTokens(tokens token.Tokens) error {
-	flow := 0
-	// Columns at which the open block collections began.
-	var blocks []int
+	started := false
+	var levels []level
 	for _, t := range tokens {
+		top := len(levels) - 1
+		inFlow := top >= 0 && levels[top].column == 0
 		switch t.Type {
 		case token.AnchorType, token.AliasType, token.MergeKeyType, token.TagType, token.DirectiveType,
 			token.DocumentHeaderType, token.DocumentEndType:
-			if t.Type == token.DocumentHeaderType && t.Prev == nil {
-				continue
+			if t.Type == token.DocumentHeaderType && !started {
+				break
 			}
 			return fmt.Errorf("line %d: %q is not part of a catalog", t.Position.Line, shorten(t.Value))
 		case token.InvalidType:
 			return fmt.Errorf("line %d: %s", t.Position.Line, t.Error)
 		case token.MappingStartType, token.SequenceStartType:
-			flow++
+			levels = append(levels, level{})
 		case token.MappingEndType, token.SequenceEndType:
-			flow--
+			if inFlow {
+				levels = levels[:top]
+			}
+		case token.CollectEntryType:
+			if inFlow {
+				levels[top].items++
+			}
 		case token.SequenceEntryType, token.MappingValueType, token.MappingKeyType:
-			column := t.Position.Column
-			if t.Type == token.MappingValueType && t.Prev != nil {
-				column = t.Prev.Position.Column
+			if !inFlow {
+				levels = openBlock(levels, entryColumn(t))
+				top = len(levels) - 1
 			}
-			for len(blocks) > 0 && blocks[len(blocks)-1] > column {
-				blocks = blocks[:len(blocks)-1]
-			}
-			if len(blocks) == 0 || blocks[len(blocks)-1] < column {
-				blocks = append(blocks, column)
+			if t.Type == token.SequenceEntryType {
+				levels[top].items++
+			} else {
+				levels[top].keys++
 			}
 		}
-		if flow > maxDepth || len(blocks) > maxDepth {
+		started = started || t.Type != token.CommentType
+		if len(levels) > maxDepth {
 			return fmt.Errorf("line %d: nested deeper than %d", t.Position.Line, maxDepth)
+		}
+		if n := len(levels); n > 0 && (levels[n-1].keys > maxKeys || levels[n-1].items > maxItems) {
+			return fmt.Errorf("line %d: more than %d keys in a mapping or %d items in a list", t.Position.Line, maxKeys, maxItems)
 		}
 	}
 	return nil
+}
+
+// entryColumn is the column at which the entry that a token belongs to begins.
+func entryColumn(t *token.Token) int {
+	if t.Type == token.MappingValueType && t.Prev != nil {
+		return t.Prev.Position.Column
+	}
+	return t.Position.Column
+}
+
+// openBlock closes the block collections that an entry at a column ends, and opens one
+// there if there is none yet.
+func openBlock(levels []level, column int) []level {
+	for n := len(levels); n > 0 && levels[n-1].column > column; n = len(levels) {
+		levels = levels[:n-1]
+	}
+	if n := len(levels); n == 0 || levels[n-1].column < column {
+		levels = append(levels, level{column: column})
+	}
+	return levels
 }
 
 // locate puts a place in front of an error.
@@ -232,8 +307,7 @@ func (y *releaseYAML) release(model string) (Release, error) {
 		return Release{}, locate("licence", err)
 	}
 	r := Release{
-		Model: model, Version: y.Version, Plugin: y.Plugin, Source: y.Source, Reference: y.Reference,
-		Recipe: y.Recipe, Licence: y.Licence, Gated: y.Gated,
+		Model: model, Version: y.Version, Plugin: y.Plugin, Recipe: y.Recipe, Licence: y.Licence, Gated: y.Gated,
 	}
 	if y.Pack != "" {
 		d, err := ParseDigest(y.Pack)
@@ -247,13 +321,16 @@ func (y *releaseYAML) release(model string) (Release, error) {
 			return Release{}, locate("recipe", fmt.Errorf("the setting %q: %q is not made of two names", shorten(key), shorten(value)))
 		}
 	}
-	if err := y.Source.Validate(); err != nil {
+	var err error
+	if r.Source, err = y.Source.source(); err != nil {
 		return Release{}, locate("source", err)
 	}
 	if y.Reference != nil {
-		if err := y.Reference.Validate(); err != nil {
+		reference, err := y.Reference.source()
+		if err != nil {
 			return Release{}, locate("reference", err)
 		}
+		r.Reference = &reference
 	}
 	return r, nil
 }

@@ -22,18 +22,24 @@ type Map struct {
 // not be read fault.ErrNotPermitted. The file may be renamed or removed while it is
 // mapped (on Windows only after [Map.Close]), but must not be truncated.
 func Open(path string) (*Map, error) {
-	f, err := os.Open(path)
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		// Looked at before opening, which would wait at the end of a pipe.
+		return nil, fmt.Errorf("map %q: not a regular file: %w", path, fault.ErrUsage)
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
 	if err != nil {
 		return nil, atomicfile.MapError(path, fmt.Errorf("map: %w", err))
 	}
 	// The mapping outlives the handle.
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
+	if info, err = f.Stat(); err != nil {
 		return nil, fmt.Errorf("map %q: %w", path, err)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("map %q: not a regular file: %w", path, fault.ErrUsage)
+	}
+	switch {
 	case info.Size() > math.MaxInt:
 		return nil, fmt.Errorf("map %q: %d bytes are beyond this machine's address space", path, info.Size())
 	case info.Size() == 0:

@@ -68,7 +68,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if _, err := mmap.Open(dir); err == nil {
 		t.Error("a folder was mapped")
-	} else if runtime.GOOS != "windows" && !errors.Is(err, fault.ErrUsage) {
+	} else if !errors.Is(err, fault.ErrUsage) {
 		t.Errorf("folder: %v", err)
 	}
 }
