@@ -47,7 +47,8 @@ func (*Backend) Compile(ctx context.Context, p *program.Program, w backends.Weig
 	}
 	c := compiler{e: &executor{p: p, opts: opts, limit: fixedPoint(opts.Activations)}, w: w}
 	c.buffers()
-	for _, op := range p.Ops {
+	for i, op := range p.Ops {
+		c.index = i
 		c.op(op)
 	}
 	c.e.scratch = make([]scratch, opts.Threads)
@@ -100,6 +101,7 @@ func complete(p *program.Program, o backends.Options) (backends.Options, error) 
 type compiler struct {
 	e        *executor
 	w        backends.Weights
+	index    int // of the operation at hand
 	selected bool
 	headDim  int
 }
@@ -183,7 +185,7 @@ func (c *compiler) cols(id program.BufferID) int { return c.e.p.Buffers[id].Cols
 
 // add appends a step of the replay: units a batch row and units in all, and multiplications a row.
 func (c *compiler) add(t task, perRow, fixed, work int) {
-	c.e.ops = append(c.e.ops, operation{task: t, unitsPerRow: perRow, units: fixed, workPerRow: work})
+	c.e.ops = append(c.e.ops, operation{task: t, op: c.index, unitsPerRow: perRow, units: fixed, workPerRow: work})
 }
 
 // op compiles one operation.
@@ -223,7 +225,7 @@ func (c *compiler) op(op program.Op) {
 		c.add(&softcap{e, o.Buffer, o.Cap}, 0, (n+softcapUnit-1)/softcapUnit, 16*n)
 	case op.Select != nil:
 		c.selected = true
-		e.ops = append(e.ops, operation{keep: op.Select.Buffers})
+		e.ops = append(e.ops, operation{op: c.index, keep: op.Select.Buffers})
 	}
 }
 

@@ -23,6 +23,8 @@ type buffer struct {
 // operation is one step of the replay: a task, or a select.
 type operation struct {
 	task task
+	// op is the index of the program's operation, of which this may be a part.
+	op int
 	// unitsPerRow times the live rows, plus units, is the number of units.
 	unitsPerRow, units int
 	// workPerRow is the number of multiplications for a live row.
@@ -49,7 +51,7 @@ type executor struct {
 	// of the step under way
 	rows  []backends.Row
 	live  int
-	layer int
+	layer int // the next to trace; -1 stands for what comes before the first
 }
 
 // row returns row r of a buffer.
@@ -123,7 +125,7 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 	if err := e.begin(b); err != nil {
 		return err
 	}
-	e.layer = 0
+	e.layer = -1
 	for i := range e.ops {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
@@ -132,17 +134,17 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 			break
 		}
 		if b.Trace != nil {
-			e.traceBefore(i, b.Trace)
+			e.traceBefore(e.ops[i].op, b.Trace)
 		}
 		op := &e.ops[i]
 		if op.keep != nil {
 			e.keep(op.keep)
 			continue
 		}
-		e.pool.run(op.task, op.unitsPerRow*e.live+op.units, op.workPerRow*e.live)
+		e.pool.run(op, op.unitsPerRow*e.live+op.units, op.workPerRow*e.live)
 	}
 	if b.Trace != nil {
-		e.traceBefore(len(e.ops), b.Trace)
+		e.traceBefore(len(e.p.Ops), b.Trace)
 	}
 	for _, r := range b.Rows {
 		e.slots[r.Slot].length = r.Pos + 1
@@ -221,14 +223,11 @@ func (e *executor) keep(buffers []program.BufferID) {
 	e.live = n
 }
 
-// traceBefore shows the state where operation i begins the first layer or follows the end of a layer.
-func (e *executor) traceBefore(i int, trace func(layer int, state []float32)) {
+// traceBefore shows the state where operation op of the program begins the first layer or follows the end of a layer.
+func (e *executor) traceBefore(op int, trace func(layer int, state []float32)) {
 	state := e.buf[e.p.State]
 	layers := e.p.Layers
-	if e.layer == 0 && len(layers) > 0 && i == layers[0].First {
-		trace(-1, state.data[:e.live*state.cols])
-	}
-	if e.layer < len(layers) && i == layers[e.layer].End {
+	for e.layer < len(layers) && (e.layer < 0 && len(layers) > 0 && op >= layers[0].First || e.layer >= 0 && op >= layers[e.layer].End) {
 		trace(e.layer, state.data[:e.live*state.cols])
 		e.layer++
 	}

@@ -16,25 +16,39 @@ const (
 	spins = 200
 	// minWork is the number of multiplications below which waking other threads costs more than it saves.
 	minWork = 1 << 15
+	// chunksPerWorker is into how many pieces a task is cut for each worker, so that a slow one holds nobody up for long.
+	chunksPerWorker = 4
 )
 
 // pool is a set of threads that share the units of a task. The caller of run is
-// worker 0. Workers sleep when there is nothing to do.
+// worker 0 and never waits for a worker that has not begun: what others have
+// not claimed it does itself, so a busy machine costs no more than the help it
+// withholds. Workers sleep when there is nothing to do.
 type pool struct {
 	workers int
-	task    task
-	units   int
-	gen     atomic.Uint32 // counts tasks
-	pending atomic.Int32  // workers still busy with the current task
+
+	// state is the number of the task in the upper half and its next unclaimed
+	// chunk in the lower, or closed. A chunk is claimed by raising it: that the
+	// number is still the same proves that op, units and chunks belong to it.
+	state    atomic.Uint64
+	op       atomic.Pointer[operation]
+	units    atomic.Int64
+	chunks   atomic.Int64
+	finished atomic.Int64 // chunks of the current task
+
 	closing atomic.Bool
 	asleep  []atomic.Bool
 	wake    []chan struct{}
 	done    sync.WaitGroup
 }
 
+// closed as the lower half of the state means that nothing can be claimed.
+const closed = 1<<32 - 1
+
 // newPool starts workers-1 threads.
 func newPool(workers int) *pool {
 	p := &pool{workers: workers, asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
+	p.state.Store(closed)
 	for w := 1; w < workers; w++ {
 		p.wake[w] = make(chan struct{}, 1)
 		p.done.Add(1)
@@ -43,28 +57,50 @@ func newPool(workers int) *pool {
 	return p
 }
 
-// run shares the units of t between the workers and returns when all are done.
-// work is the number of multiplications in all.
-func (p *pool) run(t task, units, work int) {
+// run shares the units of an operation between the workers and returns when all
+// are done. work is the number of multiplications in all.
+func (p *pool) run(op *operation, units, work int) {
 	if units == 0 {
 		return
 	}
 	if p.workers == 1 || units == 1 || work < minWork {
-		t.do(0, 0, units)
+		op.task.do(0, 0, units)
 		return
 	}
-	p.task, p.units = t, units
-	p.pending.Store(int32(p.workers - 1))
+	chunks := int64(min(units, p.workers*chunksPerWorker))
+	p.op.Store(op)
+	p.units.Store(int64(units))
+	p.chunks.Store(chunks)
+	p.finished.Store(0)
+	number := p.state.Load()>>32 + 1
+	p.state.Store(number << 32)
 	p.signal()
-	t.do(0, 0, units/p.workers)
-	for i := 0; p.pending.Load() > 0; i++ {
+	for p.claim(0) {
+	}
+	for p.finished.Load() < chunks {
 		runtime.Gosched()
 	}
+	p.state.Store(number<<32 | closed)
 }
 
-// signal announces a task, or the end, to every worker.
+// claim takes the next chunk of the current task and does it. It reports
+// whether there may be more.
+func (p *pool) claim(w int) bool {
+	s := p.state.Load()
+	op, units, chunks := p.op.Load(), p.units.Load(), p.chunks.Load()
+	next := int64(s & closed)
+	if next >= chunks {
+		return false
+	}
+	if p.state.CompareAndSwap(s, s+1) {
+		op.task.do(w, int(units*next/chunks), int(units*(next+1)/chunks))
+		p.finished.Add(1)
+	}
+	return true
+}
+
+// signal wakes the workers that sleep.
 func (p *pool) signal() {
-	p.gen.Add(1)
 	for w := 1; w < p.workers; w++ {
 		if p.asleep[w].CompareAndSwap(true, false) {
 			p.wake[w] <- struct{}{}
@@ -75,29 +111,27 @@ func (p *pool) signal() {
 // loop serves worker w until the pool is closed.
 func (p *pool) loop(w int) {
 	defer p.done.Done()
-	for seen := uint32(0); ; seen++ {
-		p.await(w, seen)
-		if p.closing.Load() {
-			return
+	for seen := uint64(0); !p.closing.Load(); {
+		for p.claim(w) {
 		}
-		p.task.do(w, p.units*w/p.workers, p.units*(w+1)/p.workers)
-		p.pending.Add(-1)
+		seen = p.await(w, seen)
 	}
 }
 
-// await returns when a task later than the seen ones has been announced.
-func (p *pool) await(w int, seen uint32) {
+// await returns the number of the current task when it is later than the seen one, or when the pool closes.
+func (p *pool) await(w int, seen uint64) uint64 {
+	news := func() bool { return p.state.Load()>>32 != seen || p.closing.Load() }
 	for {
 		for range spins {
-			if p.gen.Load() != seen {
-				return
+			if news() {
+				return p.state.Load() >> 32
 			}
 			runtime.Gosched()
 		}
 		p.asleep[w].Store(true)
 		// Look once more: the announcement may have come before the flag. Whoever clears the flag owns the wake-up.
-		if p.gen.Load() != seen && p.asleep[w].CompareAndSwap(true, false) {
-			return
+		if news() && p.asleep[w].CompareAndSwap(true, false) {
+			return p.state.Load() >> 32
 		}
 		<-p.wake[w]
 		// The announcer may have been slow, and this the wake-up for a task that is done: look again.
