@@ -17,7 +17,7 @@ import (
 type GateReport = gate.Report
 
 // quickQuestions is about how many questions the gate of a pull asks.
-const quickQuestions = 60
+const quickQuestions = 32
 
 // GateOptions says how a pack is put to its gate. The zero value takes the
 // reference values that are published for the model, if there are any, and asks

@@ -52,6 +52,15 @@ func (t *addedToken) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// parseTokenizerConfig reads tokenizer_config.json. Its error matches fault.ErrIntegrity.
+func parseTokenizerConfig(data []byte) (tokenizerConfig, error) {
+	var c tokenizerConfig
+	if err := json.Unmarshal(data, &c); err != nil {
+		return tokenizerConfig{}, fmt.Errorf("%w: %s: %w", fault.ErrIntegrity, zoo.TokenizerConfigFile, err)
+	}
+	return c, nil
+}
+
 // openText opens the tokenizer of a pack and reads what belongs to it. Errors
 // match fault.ErrIntegrity where a file is not what it should be.
 func openText(pack *zoo.Pack) (*text, error) {
@@ -69,10 +78,9 @@ func openText(pack *zoo.Pack) (*text, error) {
 	var config tokenizerConfig
 	data, err := pack.File(zoo.TokenizerConfigFile)
 	if err == nil {
-		if err := json.Unmarshal(data, &config); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", fault.ErrIntegrity, zoo.TokenizerConfigFile, err)
-		}
-	} else if !errors.Is(err, fault.ErrNotFound) {
+		config, err = parseTokenizerConfig(data)
+	}
+	if err != nil && !errors.Is(err, fault.ErrNotFound) {
 		return nil, err
 	}
 	t.bos, t.eos = string(config.BOS), string(config.EOS)
