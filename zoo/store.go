@@ -162,9 +162,21 @@ func (s *Store) writeFile(name string, data []byte, opts atomicfile.Options) err
 	return atomicfile.WriteFile(context.Background(), s.path(name), data, opts)
 }
 
-// acquire takes one of the store's locks.
+// acquire takes one of the store's locks. A store that cannot be written is fault.ErrNotPermitted.
 func (s *Store) acquire(ctx context.Context, name string, waiting func()) (*filelock.Lock, error) {
 	if err := s.mkdir(locksDir); err != nil {
+		return nil, err
+	}
+	// A lock can be had on a file that may only be read. But whoever may not write
+	// the store has no use for it, and must not keep others from theirs.
+	err := s.inRoot(func(root *os.Root) error {
+		f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+		if err != nil {
+			return fmt.Errorf("lock %q: %w", s.path(name), err)
+		}
+		return f.Close()
+	})
+	if err != nil {
 		return nil, err
 	}
 	return filelock.Acquire(ctx, s.path(name), waiting)

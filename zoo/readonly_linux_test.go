@@ -1,0 +1,184 @@
+package zoo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// readOnlyTask runs as a user who may write neither the store nor the pack.
+func readOnlyTask(s *zoo.Store) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var log strings.Builder
+	reader, err := zoo.OpenStore(s.Home(), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		return err
+	}
+	r, err := reader.Record("tiny", "1.0.0")
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		read := false
+		p, err := reader.Open(ctx, r, func(int64, int64) { read = true })
+		if err != nil {
+			return fmt.Errorf("open: %w", err)
+		}
+		if !read {
+			return errors.New("a pack without a stamp was trusted")
+		}
+		if _, state, err := reader.ReadReceipt(p, testPlugin); err != nil || state != zoo.ReceiptForeign {
+			return fmt.Errorf("receipt: %v, %w", state, err)
+		}
+		if err := reader.WriteReceipt(ctx, p, testReceipt()); !errors.Is(err, zoo.ErrNotPermitted) {
+			return fmt.Errorf("write a receipt: %w", err)
+		}
+		if err := p.Close(); err != nil {
+			return err
+		}
+	}
+	if n := strings.Count(log.String(), "verified again each time"); n != 2 {
+		return fmt.Errorf("warned %d times: %s", n, log.String())
+	}
+	_, lockErr := reader.Lock(ctx, "tiny", "1.0.0", nil)
+	for what, err := range map[string]error{"lock": lockErr, "remove": reader.Remove(ctx, "tiny", "1.0.0")} {
+		if !errors.Is(err, zoo.ErrNotPermitted) || !strings.Contains(zoo.Hint(err), "ZOO_HOME") {
+			return fmt.Errorf("%s: %w, hint %q", what, err, zoo.Hint(err))
+		}
+	}
+	// A store of one's own takes the receipt of a pack that cannot be written.
+	own, err := zoo.OpenStore(filepath.Join(filepath.Dir(s.Home()), "own"), nil)
+	if err != nil {
+		return err
+	}
+	p, err := own.OpenDir(ctx, filepath.Join(s.Home(), "packs", r.Pack.Hex()), nil)
+	if err != nil {
+		return err
+	}
+	if err := own.WriteReceipt(ctx, p, testReceipt()); err != nil {
+		return err
+	}
+	// The foreign receipt beside the pack does not hide it.
+	if _, state, err := own.ReadReceipt(p, testPlugin); err != nil || state != zoo.ReceiptPassed {
+		return fmt.Errorf("own receipt: %v, %w", state, err)
+	}
+	return p.Close()
+}
+
+// A store that cannot be written can be read, and says what it cannot do.
+func TestReadOnlyStore(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs a second user")
+	}
+	const nobody = 65534
+	s, _ := newStore(t)
+	p, err := pull(t.Context(), s, testRelease("tiny", "1.0.0"), packSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WriteReceipt(t.Context(), p, testReceipt()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.Home(), "state", "stamps")); err != nil {
+		t.Fatal(err)
+	}
+	// The other user must get at the store, at a store of its own, and at this binary.
+	parent := filepath.Dir(s.Home())
+	for _, dir := range []string{parent, filepath.Dir(parent)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(parent, "own"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(filepath.Join(parent, "own"), nobody, nobody); err != nil {
+		t.Skip(err)
+	}
+	cmd := taskCommand(t.Context(), t, "read only", s.Home(), "")
+	exe := filepath.Join(parent, "zoo.test")
+	data, err := os.ReadFile(cmd.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(exe, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path, cmd.Args[0], cmd.Dir = exe, exe, parent
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, os.ErrPermission) {
+		t.Skip(err)
+	}
+	if err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A full device is told from other failures, before the work where that can be foreseen.
+func TestNoSpace(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	writer := func(name string) *zoo.PackWriter {
+		stage := filepath.Join(dir, name)
+		if err := os.Mkdir(stage, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w, err := zoo.NewPackWriter(stage, testPlugin, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { w.Close() })
+		return w
+	}
+	tensor := zoo.PlannedTensor{Name: "a", Matrix: quant.Matrix{Format: quant.F32, Layout: quant.Rows, Rows: 1, Cols: 200 << 10}}
+	if err := writer("foreseen").Plan([]zoo.PlannedTensor{tensor}); !errors.Is(err, zoo.ErrNoSpace) || zoo.Hint(err) == "" {
+		t.Errorf("plan: %v", err)
+	}
+	tensor.Cols = 40 << 10
+	w := writer("sudden")
+	if err := w.Plan([]zoo.PlannedTensor{tensor}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 100<<10), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := w.WriteTensor("a", func(out io.Writer) error { _, err := out.Write(make([]byte, tensor.SizeBytes())); return err })
+	if !errors.Is(err, zoo.ErrNoSpace) || zoo.Hint(err) == "" {
+		t.Errorf("write: %v", err)
+	}
+	if _, ferr := w.Finish(t.Context()); !errors.Is(ferr, zoo.ErrNoSpace) {
+		t.Errorf("finish: %v", ferr)
+	}
+	if err := writer("file").WriteFile("big", make([]byte, 300<<10)); !errors.Is(err, zoo.ErrNoSpace) {
+		t.Errorf("file: %v", err)
+	}
+	// A pack that is sound opens from a device without room for stamps.
+	s, log := storeAt(t, filepath.Join(dir, "home"))
+	pack, _ := buildPack(t, packSpec{})
+	if read, err := opened(t, s, pack); !read || err != nil || !strings.Contains(log(), "verified again each time") {
+		t.Errorf("open: %v, %v, %s", read, err, log())
+	}
+}
