@@ -144,7 +144,7 @@ func TestCompileRejects(t *testing.T) {
 		{"id negative", piece("new", -1), "model.vocab"},
 		{"id fractional", piece("new", 1.5), "model.vocab"},
 		{"id a text", piece("new", "7"), "model.vocab"},
-		{"id absurd", piece("new", 1<<40), "model.vocab"},
+		{"id absurd", piece("new", int64(1)<<40), "model.vocab"},
 		{"id above the limit", piece("new", 1<<21-1), "model.vocab"},
 		{"id far above the others", piece("z", 1<<20), "too large"},
 		{"id shared", piece("z", 30), "share the id 30"},
@@ -243,6 +243,7 @@ func TestCompileRejectsText(t *testing.T) {
 		{"surrogates in the wrong order", replace(`"漢"`, `"\ude42\ud83d"`), "surrogate"},
 		{"surrogate before another escape", replace(`"漢"`, `"\ud83d\u0041"`), "surrogate"},
 		{"surrogate at the end of the file", `{"\ud83d`, "surrogate"},
+		{"backslash at the end of the file", `{"a\`, ""},
 		{"deep nesting", `{"post_processor":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + "}", ""},
 		{"long value", replace(`"post_processor": null`, `"post_processor": "`+strings.Repeat("é", 5000)+`"`), "…"},
 	}

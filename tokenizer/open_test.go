@@ -101,7 +101,7 @@ func TestOpenAltered(t *testing.T) {
 	compiled := compile(t, readSource(t, "mixed"))
 	b := slices.Clone(compiled)
 	for at := range b {
-		for _, v := range []byte{b[at] ^ 1, b[at] ^ 0x80, 0xff} {
+		for _, v := range []byte{b[at] ^ 1, b[at] ^ 8, b[at] ^ 0x80, 0xff} {
 			b[at], v = v, b[at]
 			exercise(t, b)
 			b[at] = v

@@ -94,10 +94,10 @@ func loneSurrogate(src []byte) int {
 		}
 		return n
 	}
-	for at := 0; ; {
+	for at := 0; at < len(src); {
 		i := bytes.IndexByte(src[at:], '\\')
 		if i < 0 {
-			return -1
+			break
 		}
 		at += i
 		switch u := unit(at); {
@@ -109,9 +109,10 @@ func loneSurrogate(src []byte) int {
 		case u >= 0xdc00 && u <= 0xdfff:
 			return at
 		default:
-			at += 2
+			at += 2 // the backslash and what it escapes
 		}
 	}
+	return -1
 }
 
 // file reads the outermost object.

@@ -146,6 +146,10 @@ def rows(name, spec, rng, n):
         yield {"tokenizer": name, "base64": base64.b64encode(raw).decode(), **encoding(raw.decode(errors="replace"))}
     size = tok.get_vocab_size()
     first = tok.token_to_id("<0x00>")
+    # Digits of either case, and a sign, make a byte piece.
+    for odd in (["<0x+a>"], ["<0xC3>", "<0xfe>"], ["<0x0A>", "<0x+a>", "<unk>"]):
+        if all(tok.token_to_id(p) is not None for p in odd):
+            yield {"tokenizer": name, **decoding([tok.token_to_id(p) for p in odd])}
     for _ in range(60):
         kind = rng.random()
         ids = []
