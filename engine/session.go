@@ -22,11 +22,10 @@ type Session struct {
 	model  *Model
 	slot   backends.Slot
 	closed bool
-	tokens []int32 // fed so far
-	rows   []backends.Row
-	logits [][]float32 // copies of the last Feed's wanted rows
+	tokens []int32        // fed so far
+	batch  backends.Batch // reused, so that a step allocates nothing
+	logits [][]float32    // copies of the last Feed's wanted rows
 	hidden [][]float32
-	trace  func(layer int, state []float32)
 }
 
 // NewSession returns an empty sequence. Close it to give its memory back.
@@ -37,7 +36,7 @@ func (m *Model) NewSession() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{model: m, slot: slot, rows: make([]backends.Row, 0, m.opts.MaxRows)}, nil
+	return &Session{model: m, slot: slot, batch: backends.Batch{Rows: make([]backends.Row, 0, m.opts.MaxRows)}}, nil
 }
 
 // Close gives the session's caches back. It may be called twice.
@@ -54,7 +53,7 @@ func (s *Session) Close() {
 // Trace makes f see, and perhaps change, the hidden state before the first
 // layer (layer -1) and after each layer of every following step; nil ends it.
 // It is for tests and tools.
-func (s *Session) Trace(f func(layer int, state []float32)) { s.trace = f }
+func (s *Session) Trace(f func(layer int, state []float32)) { s.batch.Trace = f }
 
 // Len returns the number of tokens fed.
 func (s *Session) Len() int { return len(s.tokens) }
@@ -108,19 +107,20 @@ func (s *Session) chunk(done, end, first int) int {
 
 // step feeds one batch, ids of which start at index done of a Feed, and keeps its logits.
 func (s *Session) step(ctx context.Context, ids []int32, done, first int) error {
-	s.rows = s.rows[:0]
+	rows := s.batch.Rows[:0]
 	for i, id := range ids {
-		s.rows = append(s.rows, backends.Row{Token: id, Slot: s.slot, Pos: len(s.tokens) + i, Logits: done+i >= first})
+		rows = append(rows, backends.Row{Token: id, Slot: s.slot, Pos: len(s.tokens) + i, Logits: done+i >= first})
 	}
+	s.batch.Rows = rows
 	s.model.mu.Lock()
 	defer s.model.mu.Unlock()
-	if err := s.model.exec.Step(ctx, &backends.Batch{Rows: s.rows, Trace: s.trace}); err != nil {
+	if err := s.model.exec.Step(ctx, &s.batch); err != nil {
 		return err
 	}
 	s.tokens = append(s.tokens, ids...)
 	wanted := 0
-	for i := range s.rows {
-		if s.rows[i].Logits {
+	for i := range rows {
+		if rows[i].Logits {
 			at := done + i - first
 			copy(s.logits[at], s.model.exec.Logits(wanted))
 			copy(s.hidden[at], s.model.exec.Hidden(wanted))
