@@ -216,7 +216,7 @@ func (x *exchange) answer(resp *http.Response, own bool, said linked, pos Positi
 	case http.StatusRequestedRangeNotSatisfiable:
 		// Nothing may be left: then the size is what the caller has.
 		if size := resp.Header.Get("Content-Range"); pos.Offset == 0 || pos.Tag == "" || size != fmt.Sprintf("bytes */%d", pos.Offset) {
-			return nil, Info{}, errRestartOr(pos, x.fail(resp.StatusCode, "", nil))
+			return nil, Info{}, errRestartOr(pos, x.fail(resp.StatusCode, x.reason(resp), nil))
 		}
 		discard(resp.Body)
 		resp.Body = http.NoBody

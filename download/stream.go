@@ -190,13 +190,13 @@ func (j *job) attempt(parent context.Context, o Origin, p *part) error {
 		return &NetworkError{File: j.file.Path, Origin: o.Name(), Reason: "it sends a range that was not asked for"}
 	}
 	resumedAt := p.n
+	if err := j.room.set(max(0, want.sizeBytes-p.n)); err != nil {
+		return &diskError{err}
+	}
 	if info.Tag != "" {
 		if err := p.setNote(partNote{Origin: o.Name(), Tag: info.Tag}); err != nil {
 			return err
 		}
-	}
-	if err := j.room.set(max(0, want.sizeBytes-p.n)); err != nil {
-		return &diskError{err}
 	}
 	if err := j.copyBody(parent, ctx, watch, o, body, p, want); err != nil {
 		return err
