@@ -103,7 +103,7 @@ func TestFlippedBits(t *testing.T) {
 				bits = append(bits, i)
 			}
 		case zoo.ManifestFile:
-			for i := range data {
+			for i := 0; i < len(data); i += 1 + r.IntN(5) {
 				bits = append(bits, 8*i+r.IntN(8))
 			}
 		case zoo.WeightsFile:
@@ -117,7 +117,7 @@ func TestFlippedBits(t *testing.T) {
 			for _, at := range []int{0, 7, 8, 9, len(data) - 1} {
 				bits = append(bits, 8*at+r.IntN(8))
 			}
-			for range 200 {
+			for range 100 {
 				bits = append(bits, r.IntN(8*len(data)))
 			}
 		default:
@@ -150,6 +150,39 @@ func TestFlippedBits(t *testing.T) {
 	}
 	if err := openAndVerify(dir); err != nil {
 		t.Errorf("all bits are back: %v", err)
+	}
+}
+
+// A file that is cut or grows while the pack is open is an error, not a fault.
+func TestVerifyOfChangedSizes(t *testing.T) {
+	for _, path := range []string{zoo.WeightsFile, zoo.ConfigFile, zoo.TokenizerFile} {
+		dir, _ := buildPack(t, packSpec{})
+		p := openPack(t, dir)
+		data := readFile(t, dir, path)
+		for _, size := range []int{0, 5, len(data) - 1, len(data) + 1} {
+			if err := os.Truncate(filepath.Join(dir, path), int64(size)); err != nil {
+				t.Fatal(err)
+			}
+			err := p.Verify(t.Context(), nil)
+			if !errors.Is(err, zoo.ErrIntegrity) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s with %d of %d bytes: %v", path, size, len(data), err)
+			}
+		}
+		writeFile(t, dir, path, data)
+	}
+	// The manifest of an open pack goes, or becomes that of another pack.
+	dir, _ := buildPack(t, packSpec{})
+	other, _ := buildPack(t, packSpec{seed: 1})
+	p := openPack(t, dir)
+	sign(t, dir, readFile(t, other, zoo.ManifestFile))
+	if d, ok := errors.AsType[*zoo.DamageError](p.Verify(t.Context(), nil)); !ok || d.File != zoo.ManifestFile {
+		t.Errorf("another manifest: %v", d)
+	}
+	if err := os.Remove(filepath.Join(dir, zoo.ManifestFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Verify(t.Context(), nil); err == nil {
+		t.Error("no manifest, no error")
 	}
 }
 

@@ -50,7 +50,7 @@ func dieAt(step string) func(string) {
 			err = self.Kill()
 		}
 		fmt.Println("kill:", err)
-		select {}
+		time.Sleep(time.Minute)
 	}
 }
 
@@ -109,7 +109,8 @@ var tasks = map[string]func(s *zoo.Store) error{
 			return err
 		}
 		fmt.Println("stalled")
-		select {}
+		time.Sleep(time.Minute)
+		return lock.Unlock()
 	},
 }
 

@@ -79,7 +79,7 @@ func TestReceipts(t *testing.T) {
 		}
 	}
 	// A flipped bit anywhere in it.
-	for i := range len(text) {
+	for i := 0; i < len(text); i += 3 {
 		changed := []byte(text)
 		changed[i] ^= 1 << (i % 8)
 		writeFile(t, dir, zoo.ReceiptFile, changed)
