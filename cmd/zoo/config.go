@@ -161,21 +161,20 @@ func readConfig(v *viper.Viper, file string, known []string) error {
 	case !info.Mode().IsRegular() || info.Size() > maxConfigBytes:
 		return &usageError{fmt.Sprintf("configuration file %q is no file of at most %d bytes", file, maxConfigBytes), "name a YAML file with --config"}
 	}
-	v.SetConfigFile(file)
-	v.SetConfigType("yaml")
-	if err := v.ReadInConfig(); err != nil {
+	// On its own, so that its keys are not mixed with those bound to the environment.
+	own := viper.New()
+	own.SetConfigFile(file)
+	own.SetConfigType("yaml")
+	if err := own.ReadInConfig(); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("%w: configuration file %q: %w", zoo.ErrNotPermitted, file, err)
 		}
 		return &usageError{fmt.Sprintf("configuration file %q: %v", file, err), "correct the file; it holds lines such as `threads: 4`"}
 	}
-	for _, key := range v.AllKeys() {
-		if !v.InConfig(key) && !strings.Contains(key, ".") {
-			continue // bound to the environment
-		}
+	for _, key := range own.AllKeys() {
 		if !slices.Contains(known, key) {
 			return &usageError{fmt.Sprintf("configuration file %q: no setting is named %q", file, key), "settings are " + strings.Join(known, ", ")}
 		}
 	}
-	return nil
+	return v.MergeConfigMap(own.AllSettings())
 }

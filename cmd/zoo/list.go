@@ -19,7 +19,8 @@ func (a *app) listCommand() *cobra.Command {
 		Short:   "List the models that are installed and those of the catalog",
 		Long: `list shows what is installed, and the newest version of every other model in the
 catalog. GATE is "oracle" for a pack that was held against reference values,
-"self" for one that passed its own consistency checks, or else what is amiss.`,
+"self" for one that passed its own consistency checks, or else what is amiss.
+What this build cannot run is "unsupported"; ` + "`zoo show`" + ` says why.`,
 		Example: `  zoo list
   zoo list --installed --json`,
 		GroupID: groupModels,
@@ -53,7 +54,7 @@ catalog. GATE is "oracle" for a pack that was held against reference values,
 						state, bytes, gate = "installed", e.PackBytes, e.Gate
 					}
 					if e.Problem != "" {
-						gate = e.Problem
+						state = "unsupported"
 					}
 					amount := size(bytes)
 					if bytes == 0 {

@@ -79,6 +79,9 @@ func (f *callFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.stop, "stop", nil, "text that ends the answer; may be repeated")
 	flags.BoolVar(&f.think, "think", false, "let the model think before it answers")
 	flags.BoolVar(&f.raw, "raw", false, "give the prompt to the model as it is, without the chat template")
+	for _, name := range []string{"top-p", "repeat-penalty"} {
+		flags.Lookup(name).DefValue = "0" // the default is the model's, which the usage says
+	}
 	allowConfig(flags, "system", "max-tokens", "temperature", "top-k", "top-p", "min-p", "repeat-penalty", "seed", "think")
 }
 
@@ -131,11 +134,9 @@ flags say otherwise.`,
   echo "Define word." | zoo run demo
   zoo run gemma-4-e2b --temperature 0.7 --seed 7 --max-tokens 200 "Tell me a story."
   zoo run gemma-4-e2b`,
-		GroupID: groupModels,
-		Args:    args(1, -1, "the name of a model"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, complete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return a.names(cmd, args, complete)
-		},
+		GroupID:           groupModels,
+		Args:              args(1, -1, "the name of a model"),
+		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts := engine.options()
 			if ungated {
