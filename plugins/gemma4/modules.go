@@ -90,7 +90,7 @@ func decoderGroups(c *Config) []group {
 		}
 		groups = append(groups,
 			vector(base+"input_layernorm", t.HiddenSize),
-			group{name: attn + "qkv_proj", modules: inputs},
+			group{name: attn + "qkv_proj", modules: inputs, arrangement: stacked},
 			vector(attn+"q_norm", l.HeadDim))
 		if l.OwnsKV {
 			groups = append(groups, vector(attn+"k_norm", l.HeadDim))

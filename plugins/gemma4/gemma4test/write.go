@@ -42,7 +42,7 @@ type Options struct {
 // E2BOptions returns the options for a checkpoint with the number of tensors, and
 // nearly the bytes, of the official one of Gemma 4 E2B.
 func E2BOptions() Options {
-	return Options{Static: true, TowerTensors: 1339, TowerBytes: 416_000_000}
+	return Options{Static: true, TowerTensors: 1339, TowerBytes: 349_170_000}
 }
 
 // Tensor is a tensor that is to be written.
