@@ -109,9 +109,6 @@ func (c *Checkpoint) Names() []string { return slices.Sorted(maps.Keys(c.tensors
 // Metadata returns the free text in the headers, by key; where shards differ, that of the last.
 func (c *Checkpoint) Metadata() map[string]string { return maps.Clone(c.metadata) }
 
-// Dir returns the folder as given to Open.
-func (c *Checkpoint) Dir() string { return c.dir }
-
 // File returns the content of a small file of the folder, such as "config.json",
 // of at most [MaxFileBytes]. A file that is not there is a *MissingError.
 func (c *Checkpoint) File(name string) ([]byte, error) {

@@ -3,7 +3,6 @@ package gemma4
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/zoo-sdk/zoo/quant"
@@ -195,6 +194,3 @@ func (t *packTensor) sourceBytes() int64 {
 	}
 	return n
 }
-
-// String names the tensor and its matrix.
-func (t *packTensor) String() string { return fmt.Sprintf("%s %v", t.Name, t.Matrix) }
