@@ -58,7 +58,7 @@ func newRecorder(m *zoo.Manifest, cfg *Config) *recorder {
 	t := &cfg.Text
 	r := &recorder{
 		manifest: m, cfg: cfg,
-		p:         &program.Program{Version: program.Version, Vocab: t.VocabSize, TokenLimit: t.VocabSize, Context: t.MaxPositionEmbeddings},
+		p:         &program.Program{Version: program.Version, Vocab: t.VocabSize, TokenLimit: cfg.TokenLimit(), Context: t.MaxPositionEmbeddings},
 		tensors:   map[string]quant.Matrix{},
 		weights:   map[string]program.WeightID{},
 		buffers:   map[string]program.BufferID{},
@@ -320,16 +320,12 @@ func (r *recorder) rotation(l Layer) program.RotationID {
 
 // frequencies returns theta^(-2i/headDim) for each pair i of a head, in
 // float32 as the reference computes it: the power is rounded, then its inverse.
-// With a partial rotary factor only that share of the pairs turns.
+// With a partial rotary factor only that share of the pairs turns, rounded down.
 func frequencies(p RoPE, headDim int) []float32 {
 	freqs := make([]float32, headDim/2)
-	turning := float64(p.PartialRotaryFactor) * float64(headDim) / 2
-	for i := range freqs {
-		if float64(i) >= turning {
-			break
-		}
+	for i := range min(len(freqs), int(p.PartialRotaryFactor*float64(headDim)/2)) {
 		exponent := float32(2*i) / float32(headDim)
-		freqs[i] = 1 / float32(fmath.Pow(float64(p.RopeTheta), float64(exponent)))
+		freqs[i] = 1 / float32(fmath.Pow(p.RopeTheta, float64(exponent)))
 	}
 	return freqs
 }
