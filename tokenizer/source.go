@@ -121,10 +121,10 @@ func (p *parser) file() error {
 		"version":        p.exactly("1.0"),
 		"truncation":     p.exactly(nil),
 		"padding":        p.exactly(nil),
-		"normalizer":     p.exactly(gemmaNormalizer()),
-		"pre_tokenizer":  p.exactly(nil, gemmaPreTokenizer()),
+		"normalizer":     p.exactly(metaspaceNormalizer()),
+		"pre_tokenizer":  p.exactly(nil, metaspacePreTokenizer()),
 		"post_processor": p.postProcessor,
-		"decoder":        p.exactly(gemmaDecoder()),
+		"decoder":        p.exactly(metaspaceDecoder()),
 		"added_tokens":   p.addedTokens,
 		"model":          p.model,
 	}
@@ -137,19 +137,19 @@ func (p *parser) file() error {
 	return nil
 }
 
-// gemmaNormalizer is the normalizer that Encode implements.
-func gemmaNormalizer() any {
+// metaspaceNormalizer is the normalizer that Encode implements.
+func metaspaceNormalizer() any {
 	return map[string]any{"type": "Replace", "pattern": map[string]any{"String": " "}, "content": space}
 }
 
-// gemmaPreTokenizer is the pre-tokenizer that Encode implements: as the
+// metaspacePreTokenizer is the pre-tokenizer that Encode implements: as the
 // normalizer has left no space to split at, it does nothing.
-func gemmaPreTokenizer() any {
+func metaspacePreTokenizer() any {
 	return map[string]any{"type": "Split", "pattern": map[string]any{"String": " "}, "behavior": "MergedWithPrevious", "invert": false}
 }
 
-// gemmaDecoder is the decoder that Decode implements.
-func gemmaDecoder() any {
+// metaspaceDecoder is the decoder that Decode implements.
+func metaspaceDecoder() any {
 	return map[string]any{"type": "Sequence", "decoders": []any{
 		map[string]any{"type": "Replace", "pattern": map[string]any{"String": space}, "content": " "},
 		map[string]any{"type": "ByteFallback"},
