@@ -83,12 +83,12 @@ func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range p.tasks {
-		if t.bar != nil && !t.finished {
+		if t.bar != nil {
 			t.bar.Abort(true)
 		}
 	}
 	if p.bars != nil {
-		p.bars.Wait()
+		p.bars.Shutdown()
 	}
 	p.bars, p.tasks = nil, nil
 }
@@ -209,7 +209,8 @@ func (p *progress) addBar(t *task) {
 	if p.bars == nil {
 		p.bars = mpb.New(mpb.WithOutput(p.app.err), mpb.WithWidth(40), mpb.WithAutoRefresh())
 	}
-	t.bar = p.bars.AddBar(t.total,
+	// A bar that begins with a total would not take another one later.
+	t.bar = p.bars.AddBar(0,
 		mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name(t.name, decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return *t.figures.Load() })),
