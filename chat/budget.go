@@ -20,7 +20,7 @@ type Limits struct {
 	// those already dropped included; 256 MiB by default.
 	MemoryBytes int
 	// Depth bounds the nesting of macro calls and of values; 200 by default,
-	// and at most 1000.
+	// and at most 500.
 	Depth int
 }
 
@@ -34,7 +34,7 @@ func (l Limits) withDefaults() Limits {
 	l.SourceBytes = pick(l.SourceBytes, 1<<20)
 	l.OutputBytes = pick(l.OutputBytes, 16<<20)
 	l.MemoryBytes = pick(l.MemoryBytes, 256<<20)
-	l.Depth = min(pick(l.Depth, 200), 1000)
+	l.Depth = min(pick(l.Depth, 200), 500)
 	if l.Time <= 0 {
 		l.Time = 10 * time.Second
 	}

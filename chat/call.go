@@ -41,7 +41,7 @@ type signature struct {
 // sig reads a signature such as "old new count?" or "start *".
 func sig(spec string) signature {
 	var s signature
-	for _, p := range strings.Fields(spec) {
+	for p := range strings.FieldsSeq(spec) {
 		name, optional := strings.CutSuffix(p, "?")
 		switch {
 		case p == "*":
@@ -238,7 +238,7 @@ func byName(lists ...[]*methodDef) map[string]*methodDef {
 	m := map[string]*methodDef{}
 	for _, list := range lists {
 		for _, d := range list {
-			for _, name := range strings.Fields(d.name) {
+			for name := range strings.FieldsSeq(d.name) {
 				m[name] = d
 			}
 		}

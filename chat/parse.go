@@ -123,6 +123,9 @@ func (b *builder) Get(name string) (parser.ControlStructureParser, bool) {
 			return nil, &SyntaxError{Line: b.line, Message: "statements are nested too deeply"}
 		}
 		defer func() { b.nesting-- }()
+		if t := p.Current(); args.End() && t != nil && t.Line > 0 {
+			b.line = t.Line // of what follows: a tag without arguments has no better place
+		}
 		sp := &stmtParser{exprParser{args: args, b: b}, p, 0}
 		sp.at = at(sp.line())
 		s, err := sp.statement(name)
