@@ -401,6 +401,10 @@ func TestPackWriterMisuse(t *testing.T) {
 			}
 			defer w.Close()
 			err = use(w)
+			atFinish := slices.Contains([]string{"finish before plan", "nothing written", "one is missing"}, name)
+			if (err == nil) != atFinish {
+				t.Fatalf("got %v", err)
+			}
 			digest, ferr := w.Finish(t.Context())
 			if ferr == nil || digest != "" {
 				t.Fatalf("it finished, after %v", err)
@@ -456,6 +460,35 @@ func TestNewPackWriterRefuses(t *testing.T) {
 				t.Error("no error")
 			}
 		})
+	}
+}
+
+func TestPackWriterAfterFinish(t *testing.T) {
+	dir := t.TempDir()
+	w, err := zoo.NewPackWriter(dir, testPlugin, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Plan(testTensors()[6:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.WriteTensor("one", func(out io.Writer) error { _, err := out.Write([]byte{1, 2}); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Finish(t.Context())
+	for _, err := range []error{err, w.WriteFile("late", nil), w.Plan(testTensors()), w.SetConstants(nil)} {
+		if !errors.Is(err, zoo.ErrUsage) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := openAndVerify(dir); err != nil {
+		t.Error(err)
 	}
 }
 

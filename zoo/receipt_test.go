@@ -152,6 +152,52 @@ func TestReceiptStates(t *testing.T) {
 	}
 }
 
+// Of the receipts beside the pack and in the store one that applies counts, and the
+// newer of two that do.
+func TestReceiptsInTwoPlaces(t *testing.T) {
+	newer := zoo.PluginID{Name: testPlugin.Name, Version: "1.2.4"}
+	type receipt struct {
+		plugin zoo.PluginID
+		passed bool
+		hour   int
+	}
+	tests := []struct {
+		name           string
+		beside, stored receipt
+		want           zoo.ReceiptState
+	}{
+		{"newer beside", receipt{testPlugin, true, 2}, receipt{testPlugin, false, 1}, zoo.ReceiptPassed},
+		{"newer in store", receipt{testPlugin, true, 1}, receipt{testPlugin, false, 2}, zoo.ReceiptFailed},
+		{"older in store applies", receipt{newer, true, 2}, receipt{testPlugin, true, 1}, zoo.ReceiptPassed},
+		{"older beside applies", receipt{testPlugin, false, 1}, receipt{newer, true, 2}, zoo.ReceiptFailed},
+		{"none applies", receipt{newer, true, 1}, receipt{newer, true, 2}, zoo.ReceiptStale},
+	}
+	for _, tt := range tests {
+		s, _ := newStore(t)
+		dir, _ := buildPack(t, packSpec{})
+		p := openPack(t, dir)
+		write := func(r receipt) {
+			full := testReceipt()
+			full.Plugin, full.Passed = r.plugin, r.passed
+			full.Time = full.Time.Add(time.Duration(r.hour) * time.Hour)
+			if err := s.WriteReceipt(t.Context(), p, full); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(tt.stored)
+		if err := os.MkdirAll(filepath.Dir(s.ReceiptPath(p)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, zoo.ReceiptFile), s.ReceiptPath(p)); err != nil {
+			t.Fatal(err)
+		}
+		write(tt.beside)
+		if _, state, err := s.ReadReceipt(p, testPlugin); state != tt.want || err != nil {
+			t.Errorf("%s: %v, %v, want %v", tt.name, state, err, tt.want)
+		}
+	}
+}
+
 func TestWriteReceiptRefuses(t *testing.T) {
 	s, _ := newStore(t)
 	dir, _ := buildPack(t, packSpec{})
