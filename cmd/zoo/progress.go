@@ -266,11 +266,23 @@ func (t *task) describe(now time.Time) string {
 			fmt.Fprintf(&b, ", %s/s", size(int64(r)))
 		}
 		if t.total > t.done {
-			left := time.Duration(float64(t.total-t.done) / r * float64(time.Second))
-			fmt.Fprintf(&b, ", %s left", duration(left.Round(time.Second)))
+			if left := float64(t.total-t.done) / r; left >= 1 {
+				fmt.Fprintf(&b, ", %s left", timeLeft(left))
+			}
 		}
 	}
 	return b.String()
+}
+
+// timeLeft writes an estimate, which deserves no fractions.
+func timeLeft(seconds float64) string {
+	switch {
+	case seconds < 60:
+		return fmt.Sprintf("%.0f s", seconds)
+	case seconds > 99*3600:
+		return "days"
+	}
+	return duration(time.Duration(seconds) * time.Second)
 }
 
 var _ io.Writer = (*progress)(nil)

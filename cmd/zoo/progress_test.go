@@ -52,10 +52,10 @@ func TestPlainProgress(t *testing.T) {
 		e.Notice("all is well")
 		p.end()
 		want := `installing m@1.0.0
-fetch w: 500 MB of 2.0 GB (25%), 100 MB/s, 15.0 s left
-fetch w: 1.0 GB of 2.0 GB (50%), 100 MB/s, 10.0 s left
+fetch w: 500 MB of 2.0 GB (25%), 100 MB/s, 15 s left
+fetch w: 1.0 GB of 2.0 GB (50%), 100 MB/s, 10 s left
 w: reset by peer; trying again
-fetch w: 1.5 GB of 2.0 GB (75%), 100 MB/s, 5.0 s left
+fetch w: 1.5 GB of 2.0 GB (75%), 100 MB/s, 5 s left
 fetch w: 2.0 GB in 20.0 s
 note: all is well
 `
