@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -140,9 +141,9 @@ type hub struct {
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	h.requests = append(h.requests, r)
-	n := len(h.requests)
+	n, before := len(h.requests), h.before
 	h.mu.Unlock()
-	if h.before != nil && h.before(w, r, n) {
+	if before != nil && before(w, r, n) {
 		return
 	}
 	if path, ok := strings.CutPrefix(r.URL.Path, "/cdn/"); ok {
@@ -194,12 +195,24 @@ func serveBytes(w http.ResponseWriter, r *http.Request, data []byte, etag string
 	_, _ = w.Write(data[from:])
 }
 
-// ranges returns the Range headers of the requests that got to the files themselves.
-func (h *hub) ranges() []string {
+// asked returns the requests so far.
+func (h *hub) asked() []*http.Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return slices.Clone(h.requests)
+}
+
+// forget forgets the requests so far and sets what answers the next ones.
+func (h *hub) forget(before func(w http.ResponseWriter, r *http.Request, n int) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.requests, h.before = nil, before
+}
+
+// ranges returns the Range headers of the requests that got to the files themselves.
+func (h *hub) ranges() []string {
 	var got []string
-	for _, r := range h.requests {
+	for _, r := range h.asked() {
 		if path, ok := strings.CutPrefix(r.URL.Path, "/owner/name/resolve/"); ok {
 			_, file, _ := strings.Cut(path, "/")
 			if h.linked[file] {

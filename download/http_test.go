@@ -51,13 +51,13 @@ func TestHubLearns(t *testing.T) {
 		expectTree(t, dir, files)
 		// The first file asks for the branch, the others for the commit it stands for.
 		var asked []string
-		for _, r := range h.requests {
+		for _, r := range h.asked() {
 			asked = append(asked, r.URL.Path)
 		}
 		if diff := cmp.Diff([]string{"/owner/name/resolve/main/config.json", "/owner/name/resolve/" + commitA + "/m.safetensors", "/cdn/m.safetensors"}, asked); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
-		for _, r := range h.requests {
+		for _, r := range h.asked() {
 			if r.Header.Get("Accept-Encoding") != "identity" || r.Header.Get("User-Agent") != "zoo" || r.Header.Get("Range") != "" {
 				t.Errorf("request headers %v", r.Header)
 			}
@@ -177,8 +177,12 @@ func TestHubRefuses(t *testing.T) {
 				h.before = test.before
 				dir := t.TempDir()
 				start := time.Now()
-				_, err := fetchHub(t.Context(), h, dir, nil, hubSource(commitA, test.file))
+				rec := &recorder{t: t}
+				_, err := fetchHub(t.Context(), h, dir, rec.add, hubSource(commitA, test.file))
 				checkFailure(t, err, test.want)
+				if strings.Contains(test.name, "known before a byte arrives") && len(rec.events) != 0 {
+					t.Errorf("bytes were taken all the same: %+v", rec.events)
+				}
 				expectTree(t, dir, nil)
 				if d := time.Since(start); d != 0 {
 					t.Errorf("it was tried again, for %s", d)
@@ -272,8 +276,8 @@ func TestStatus(t *testing.T) {
 				if text := err.Error(); strings.Contains(text, "hf_secret") || strings.ContainsRune(text, '\x1b') || !strings.Contains(text, "luck") || strings.Contains(text, "more") {
 					t.Errorf("error %q", text)
 				}
-				if len(h.requests) != test.tries || len(rec.of("a", download.StageRetry)) != test.tries-1 {
-					t.Errorf("%d requests, %d retry events, want %d tries", len(h.requests), len(rec.events), test.tries)
+				if len(h.asked()) != test.tries || len(rec.of("a", download.StageRetry)) != test.tries-1 {
+					t.Errorf("%d requests, %d retry events, want %d tries", len(h.asked()), len(rec.events), test.tries)
 				}
 				var access *download.AccessError
 				if errors.As(err, &access) && access.HaveToken != (test.token != "") {
@@ -363,7 +367,7 @@ func TestResumeAfterCut(t *testing.T) {
 				if diff := cmp.Diff(want, h.ranges()); diff != "" {
 					t.Errorf("ranges (-want +got):\n%s", diff)
 				}
-				last := h.requests[len(h.requests)-1]
+				last := h.asked()[len(h.asked())-1]
 				if got := last.Header.Get("If-Range"); got != strconv.Quote("cdn-"+sha256Hex(big)[:8]) && got != "" || unpinned && got == "" && !strings.Contains(last.URL.Path, "cdn") {
 					t.Errorf("If-Range %q", got)
 				}
@@ -495,7 +499,7 @@ func TestResumeLater(t *testing.T) {
 					test.change(t, h, dir)
 				}
 				half := len(readTree(t, dir)["m.safetensors.part"])
-				h.requests = nil
+				h.forget(h.before)
 				rec := &recorder{t: t}
 				got, err := fetchHub(t.Context(), h, dir, rec.add, hubSource(commitA, file))
 				if err != nil {
@@ -578,13 +582,12 @@ func TestStall(t *testing.T) {
 				expectTree(t, dir, map[string][]byte{"config.json": files["config.json"]})
 
 				// A server that always hangs is given up in the end.
-				h.requests = nil
-				h.before = func(w http.ResponseWriter, r *http.Request, _ int) bool { test.stall(w, r, h); return true }
+				h.forget(func(w http.ResponseWriter, r *http.Request, _ int) bool { test.stall(w, r, h); return true })
 				dir = t.TempDir()
 				_, err := fetchHub(t.Context(), h, dir, nil, hubSource(commitA, pin("config.json", files["config.json"])))
 				checkFailure(t, err, &download.NetworkError{})
-				if !strings.Contains(err.Error(), "nothing arrived for 30s") || len(h.requests) != download.DefaultMaxTries {
-					t.Errorf("error %v after %d tries", err, len(h.requests))
+				if !strings.Contains(err.Error(), "nothing arrived for 30s") || len(h.asked()) != download.DefaultMaxTries {
+					t.Errorf("error %v after %d tries", err, len(h.asked()))
 				}
 			})
 		})
@@ -606,8 +609,8 @@ func TestSlow(t *testing.T) {
 			return true
 		}
 		_, err := fetchHub(t.Context(), h, t.TempDir(), func(download.Event) { time.Sleep(2 * download.DefaultStallTimeout) }, hubSource(commitA, pin("config.json", files["config.json"])))
-		if err != nil || len(h.requests) != 1 {
-			t.Errorf("error %v after %d requests", err, len(h.requests))
+		if err != nil || len(h.asked()) != 1 {
+			t.Errorf("error %v after %d requests", err, len(h.asked()))
 		}
 	})
 }

@@ -355,7 +355,7 @@ func oneLine(s string) string {
 			return -1
 		}
 		return r
-	}, s)
+	}, strings.TrimSpace(s))
 	if len(s) > maxReasonBytes {
 		s = strings.ToValidUTF8(s[:maxReasonBytes], "") + "…"
 	}

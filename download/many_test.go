@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,7 +46,18 @@ func TestManyFiles(t *testing.T) {
 		}
 		dir := t.TempDir()
 		rec := &recorder{t: t}
-		got, err := download.Fetch(t.Context(), download.Request{Source: src, Origins: []download.Origin{h.origin()}, Dir: dir, Progress: rec.add, Concurrency: 3})
+		slowly := func(e download.Event) {
+			if !rec.busy.TryLock() {
+				t.Error("two progress calls at once")
+				return
+			}
+			for range 50 { // let another call begin
+				runtime.Gosched()
+			}
+			rec.busy.Unlock()
+			rec.add(e)
+		}
+		got, err := download.Fetch(t.Context(), download.Request{Source: src, Origins: []download.Origin{h.origin()}, Dir: dir, Progress: slowly, Concurrency: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +220,7 @@ func TestNoSpace(t *testing.T) {
 			{"just enough", []catalog.File{small, big}, bigSize + 700, 0, nil},
 		}
 		for _, test := range tests {
-			h.requests = nil
+			h.forget(h.before)
 			dir := t.TempDir()
 			req := download.Request{Source: hubSource(commitA, test.files...), Origins: []download.Origin{h.origin()}, Dir: dir}
 			req.FreeBytes = func(string) (int64, error) {
@@ -230,13 +242,57 @@ func TestNoSpace(t *testing.T) {
 				t.Errorf("%s: %v, want a SpaceError of %d bytes with %d free", test.name, err, test.need, test.free)
 			}
 			var asked []string
-			for _, r := range h.requests {
+			for _, r := range h.asked() {
 				asked = append(asked, r.URL.Path)
 			}
 			if diff := cmp.Diff(test.after, asked); diff != "" {
 				t.Errorf("%s: requests (-want +got):\n%s", test.name, diff)
 			}
 			expectTree(t, dir, nil)
+		}
+	})
+}
+
+// TestSpaceShared checks that files of unknown size that are fetched one after the other
+// need room for what is left only, and that those fetched at once need it together.
+func TestSpaceShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hub{commit: commitA, files: map[string][]byte{"a": content(1, 300_000), "b": content(2, 500_000)}}
+		for _, atOnce := range []bool{false, true} {
+			h.forget(func(w http.ResponseWriter, r *http.Request, _ int) bool {
+				if strings.HasSuffix(r.URL.Path, "/b") {
+					time.Sleep(time.Second)
+				} else if atOnce {
+					w.Header().Set("Content-Length", "300000")
+					_, _ = w.Write(h.files["a"][:100_000])
+					time.Sleep(2 * time.Second)
+					_, _ = w.Write(h.files["a"][100_000:])
+					return true
+				}
+				return false
+			})
+			dir := t.TempDir()
+			written := func() (n int64) {
+				for name, data := range readTree(t, dir) {
+					if !strings.HasSuffix(name, ".json") {
+						n += int64(len(data))
+					}
+				}
+				return n
+			}
+			room := int64(800_000)
+			if atOnce {
+				room-- // enough for either of them
+			}
+			_, err := download.Fetch(t.Context(), download.Request{
+				Source: hubSource(commitA, catalog.File{Path: "a"}, catalog.File{Path: "b"}), Origins: []download.Origin{h.origin()}, Dir: dir,
+				FreeBytes: func(string) (int64, error) { return room - written(), nil },
+			})
+			time.Sleep(5 * time.Second) // until the server has noticed
+			var space *atomicfile.SpaceError
+			if !atOnce && err != nil || atOnce && (!errors.As(err, &space) || space.NeedBytes != 700_000 || space.FreeBytes != 699_999) {
+				t.Errorf("at once: %v: error %v", atOnce, err)
+			}
 		}
 	})
 }
