@@ -200,7 +200,7 @@ func fakeProgram(rounded bool) *program.Program {
 	p := &program.Program{Vocab: fakeVocab, TokenLimit: fakeVocab, Context: 1000, Buffers: []program.Buffer{{Name: "hidden", Cols: 1}}}
 	part := program.Part{Rows: 1}
 	if rounded {
-		part.In = 0.5
+		part.InScale = 0.5
 	}
 	p.Ops = []program.Op{{Linear: &program.Linear{Parts: []program.Part{part}}}}
 	return p

@@ -117,7 +117,7 @@ func Run(ctx context.Context, req Request) (*Report, error) {
 		Cache:       o.Cache,
 		Threads:     g.model.Stats().Threads,
 		Level:       zoo.LevelSelf,
-		Limits:      limits(req.Program, *o),
+		Limits:      limits(req),
 		Zoo:         o.Zoo,
 	}
 	if len(req.Reference.Runs) > 0 {

@@ -23,6 +23,7 @@ func TestRun(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		rounded bool
+		unsure  bool // margins of 0.3
 		options gate.Options
 		backend fakeBackend
 		text    fakeText
@@ -44,18 +45,40 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name: "noise within rounding's", rounded: true,
-			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 2 }},
+			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.5 }},
 		},
 		{
 			name: "noise within rounding's, int8 cache", options: gate.Options{Cache: backends.CacheInt8},
-			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 2 }},
+			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.5 }},
 		},
 		{
 			name: "noise within rounding's, 16-bit activations", options: gate.Options{Activations: backends.Activations16},
-			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 2 }},
+			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.5 }},
 		},
 		{
-			name: "logits of something else", rounded: true,
+			name: "noise above rounding's", rounded: true,
+			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.7 }},
+			reasons: []string{"run 0: a logit is off by", "run 1: a logit is off by"},
+		},
+		{
+			name: "noise where only the reference rounds", rounded: true, options: gate.Options{Activations: backends.ActivationsFloat},
+			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.7 }},
+		},
+		{
+			name: "noise of an unsure model", rounded: true, unsure: true,
+			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 5 }},
+		},
+		{
+			name: "noise on all logits", rounded: true,
+			backend: fakeBackend{bend: func(l []float32, _ situation) {
+				for i := range l {
+					l[i] += 0.2
+				}
+			}},
+			reasons: []string{"run 0: the logits are off by 0.2", "run 1: the logits are off by 0.2"},
+		},
+		{
+			name: "logits of something else", rounded: true, unsure: true,
 			backend: fakeBackend{bend: func(l []float32, at situation) {
 				if !strings.Contains(at.text(), "\n") { // not where tokens are compared
 					slices.Reverse(l)
@@ -65,30 +88,36 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name: "another token", rounded: true,
-			backend: fakeBackend{bend: func(l []float32, at situation) {
-				if strings.HasSuffix(at.text(), "France?\nPar") {
-					l['k'] += 20
-				}
-			}},
-			// The published continuation stays sound, and one answer of five may be missing.
-			reasons: []string{"run 1: a token differs where the reference's margin is 8, above 1"},
+			backend: fakeBackend{bend: anotherToken},
+			// One answer of five may be missing.
+			reasons: []string{"run 1: a token differs where the reference's margin is 8, above 1", "24 of 25 reference tokens are matched, at least 98.44 % must be"},
 		},
 		{
-			name: "another token, fork margin raised", rounded: true, options: gate.Options{ForkMargin: 8.5},
-			backend: fakeBackend{bend: func(l []float32, at situation) {
-				if strings.HasSuffix(at.text(), "France?\nPar") {
-					l['k'] += 20
-				}
-			}},
+			name: "another token of an unsure model", rounded: true, unsure: true,
+			backend: fakeBackend{bend: anotherToken},
 		},
 		{
-			name: "many other tokens", rounded: true, options: gate.Options{ForkMargin: 100},
+			name: "another token below a margin of one's own", rounded: true, unsure: true, options: gate.Options{ForkMargin: 0.31},
+			backend: fakeBackend{bend: anotherToken},
+		},
+		{
+			name: "another token above a margin of one's own", rounded: true, unsure: true, options: gate.Options{ForkMargin: 0.29},
+			backend: fakeBackend{bend: anotherToken},
+			reasons: []string{"run 1: a token differs where the reference's margin is 0.3, above 0.29"},
+		},
+		{
+			name: "another token of an unsure model without rounding", unsure: true,
+			backend: fakeBackend{bend: anotherToken},
+			reasons: []string{"run 1: a token differs where the reference's margin is 0.3, above 0.001"},
+		},
+		{
+			name: "many other tokens", rounded: true, unsure: true,
 			backend: fakeBackend{bend: func(l []float32, at situation) {
-				if at.text()[len(at.text())-1]%2 == 0 {
+				if text := at.text(); strings.Contains(text, "\n") && text[len(text)-1]%2 == 0 {
 					l['k'] += 20
 				}
 			}},
-			reasons: []string{"run 0: the logits are off", "run 1: the logits are off", "10 of 25 reference tokens are matched, at least 62.5 % must be", "questions are answered exactly; the reference answers 5, and 1 fewer are allowed"},
+			reasons: []string{"10 of 25 reference tokens are matched, at least 62.5 % must be", "questions are answered exactly; the reference answers 5, and 1 fewer are allowed"},
 		},
 		{
 			name: "two wrong answers",
@@ -182,6 +211,13 @@ func TestRun(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			req := fakeRequest()
 			req.Program, req.Backend, req.Text, req.Options = fakeProgram(tc.rounded), &tc.backend, tc.text, tc.options
+			if tc.unsure {
+				for _, run := range req.Reference.Runs {
+					for i := range run.Margin {
+						run.Margin[i] = 0.3
+					}
+				}
+			}
 			if tc.change != nil {
 				tc.change(&req)
 			}
@@ -211,6 +247,13 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// anotherToken makes the fake model say "Park" of France.
+func anotherToken(logits []float32, at situation) {
+	if strings.HasSuffix(at.text(), "France?\nPar") {
+		logits['k'] += 20
+	}
+}
+
 // TestReport checks the figures of a run with known faults.
 func TestReport(t *testing.T) {
 	req := fakeRequest()
@@ -225,7 +268,12 @@ func TestReport(t *testing.T) {
 		}
 	}}
 	req.Reference.Questions[0].Reference = "k"
-	// A margin that the reference claims decides, not what the pack finds.
+	// The margins that the reference gives decide, not those that the pack finds.
+	for _, run := range req.Reference.Runs {
+		for i := range run.Margin {
+			run.Margin[i] = 0.5
+		}
+	}
 	req.Reference.Runs[1].Margin[3] = 0.25
 	report, err := gate.Run(t.Context(), req)
 	if err != nil {
@@ -436,11 +484,7 @@ func TestAbandoned(t *testing.T) {
 func TestHTML(t *testing.T) {
 	req := fakeRequest()
 	req.Reference.Questions[0].Expected = `1 <script>alert("x")</script>`
-	req.Backend = &fakeBackend{bend: func(l []float32, at situation) {
-		if strings.HasSuffix(at.text(), "France?\nPar") {
-			l['k'] += 20
-		}
-	}}
+	req.Backend = &fakeBackend{bend: anotherToken}
 	report, err := gate.Run(t.Context(), req)
 	if !errors.Is(err, fault.ErrGateFailed) {
 		t.Fatal(err)

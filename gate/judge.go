@@ -6,41 +6,70 @@ import (
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/zoo"
 )
 
+// What exact arithmetic is held to.
 const (
-	// ExactForkMargin is the fork margin of exact arithmetic, and
-	// ExactLogitShare the largest error of a logit over the largest logit.
+	// ExactForkMargin is the fork margin.
 	ExactForkMargin = 1e-3
+	// ExactLogitShare is the largest error of a logit over the run's largest logit.
 	ExactLogitShare = 3e-4
-
-	// RoundedForkMargin is the fork margin of rounded arithmetic,
-	// RoundedMatchedShare the smallest part of all reference tokens that must
-	// match, and RoundedRelL2 the largest error of a run's logits by their length.
-	RoundedForkMargin   = 1.0
-	RoundedMatchedShare = 0.625
-	RoundedRelL2        = 0.5
 )
 
-// Limits is what a pack's numbers are held to.
+// What rounded arithmetic is held to.
+const (
+	// RoundedForkMargin is the fork margin.
+	RoundedForkMargin = 1.0
+	// SureMargin is the median margin from which on a reference is sure of itself.
+	SureMargin = 1.0
+
+	// SureMatchedShare is the smallest part of all reference tokens that must
+	// match, SureLogitShare the largest error of a logit over the run's largest,
+	// and SureRelL2 the largest error of a run's logits by their length.
+	SureMatchedShare = 63.0 / 64
+	SureLogitShare   = 1.0 / 16
+	SureRelL2        = 0.1
+	// OtherLogitShare is SureLogitShare where the reference rounds activations
+	// on the checkpoint's grids and the pack is run without.
+	OtherLogitShare = 1.0 / 12
+
+	// UnsureMatchedShare and UnsureRelL2 are the same for a reference that is not sure of itself.
+	UnsureMatchedShare = 5.0 / 8
+	UnsureRelL2        = 0.5
+)
+
+// Limits is what a pack's numbers are held to. A limit of 0 but for ForkMargin does not apply.
 type Limits struct {
 	// Rounded says that activations or cache are rounded on one side at least.
 	Rounded bool
+	// Sure says that the reference's median margin is SureMargin or more.
+	Sure bool
 	// ForkMargin is the largest reference margin at which a token may differ.
 	ForkMargin float64
-	// LogitShare is the largest error of a logit over the run's largest logit; 0 where Rounded.
-	LogitShare float64
-	// MatchedShare is the smallest part of the reference tokens that must match; 0 where not Rounded.
+	// MatchedShare is the smallest part of the reference tokens that must match.
 	MatchedShare float64
-	// RelL2 is the largest error of a run's logits by their length; 0 where not Rounded.
+	// LogitShare is the largest error of a logit over the run's largest logit.
+	LogitShare float64
+	// RelL2 is the largest error of a run's logits by their length.
 	RelL2 float64
 }
 
-// limits returns what applies to a program that is run with these options.
-func limits(p *program.Program, o Options) Limits {
-	l := Limits{ForkMargin: ExactForkMargin, LogitShare: ExactLogitShare}
-	if rounded(p, o) {
-		l = Limits{Rounded: true, ForkMargin: RoundedForkMargin, MatchedShare: RoundedMatchedShare, RelL2: RoundedRelL2}
+// limits returns what applies to a request.
+func limits(req Request) Limits {
+	o, grids := req.Options, hasGrids(req.Program)
+	l := Limits{Sure: sure(req.Reference.Runs)}
+	l.Rounded = grids || o.Cache == backends.CacheInt8 || o.Activations == backends.Activations16 || o.Activations == backends.Activations8
+	switch {
+	case !l.Rounded:
+		l.ForkMargin, l.LogitShare = ExactForkMargin, ExactLogitShare
+	case !l.Sure:
+		l.ForkMargin, l.MatchedShare, l.RelL2 = RoundedForkMargin, UnsureMatchedShare, UnsureRelL2
+	default:
+		l.ForkMargin, l.MatchedShare, l.LogitShare, l.RelL2 = RoundedForkMargin, SureMatchedShare, SureLogitShare, SureRelL2
+		if grids && o.Activations != backends.ActivationsStatic {
+			l.LogitShare = OtherLogitShare
+		}
 	}
 	if o.ForkMargin > 0 {
 		l.ForkMargin = o.ForkMargin
@@ -48,11 +77,22 @@ func limits(p *program.Program, o Options) Limits {
 	return l
 }
 
-// rounded reports whether the pack's numbers or the reference's are rounded.
-func rounded(p *program.Program, o Options) bool {
-	if o.Cache == backends.CacheInt8 || o.Activations == backends.Activations16 || o.Activations == backends.Activations8 {
-		return true
+// sure reports whether half of all margins are SureMargin or more.
+func sure(runs []zoo.ReferenceRun) bool {
+	wide, all := 0, 0
+	for _, r := range runs {
+		all += len(r.Margin)
+		for _, m := range r.Margin {
+			if m >= SureMargin {
+				wide++
+			}
+		}
 	}
+	return 2*wide >= all
+}
+
+// hasGrids reports whether a product of the program has static grids.
+func hasGrids(p *program.Program) bool {
 	return slices.ContainsFunc(p.Ops, func(op program.Op) bool {
 		var none program.Rounding
 		switch {
@@ -77,7 +117,7 @@ func (r *Report) judge() {
 		r.judgeRun(i, run)
 	}
 	if share := r.Limits.MatchedShare; float64(matched) < share*float64(of) {
-		r.fail("%d of %d reference tokens are matched, at least %g %% must be", matched, of, 100*share)
+		r.fail("%d of %d reference tokens are matched, at least %.4g %% must be", matched, of, 100*share)
 	}
 	if s := r.Score; s != nil && s.Right < r.ReferenceRight-allowance(s.Of) {
 		r.fail("%d of %d questions are answered exactly; the reference answers %d, and %d fewer are allowed", s.Right, s.Of, r.ReferenceRight, allowance(s.Of))
@@ -98,11 +138,11 @@ func (r *Report) judgeRun(i int, run RunReport) {
 	if m := run.ForkMargin; m != nil && *m > r.Limits.ForkMargin {
 		r.fail("run %d: a token differs where the reference's margin is %.4g, above %g", i, *m, r.Limits.ForkMargin)
 	}
-	if e := run.MaxAbsLogitError; e != nil && !r.Limits.Rounded && *e > r.Limits.LogitShare*run.LargestLogit {
-		r.fail("run %d: a logit is off by %.4g, more than %g of the largest, %.4g", i, *e, r.Limits.LogitShare, run.LargestLogit)
+	if e, share := run.MaxAbsLogitError, r.Limits.LogitShare; e != nil && share > 0 && *e > share*run.LargestLogit {
+		r.fail("run %d: a logit is off by %.4g, more than %.4g of the largest, %.4g", i, *e, share, run.LargestLogit)
 	}
-	if e := run.RelL2; e != nil && r.Limits.Rounded && *e > r.Limits.RelL2 {
-		r.fail("run %d: the logits are off by %.4g of their length, more than %g", i, *e, r.Limits.RelL2)
+	if e, most := run.RelL2, r.Limits.RelL2; e != nil && most > 0 && *e > most {
+		r.fail("run %d: the logits are off by %.4g of their length, more than %g", i, *e, most)
 	}
 }
 
