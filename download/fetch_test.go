@@ -131,6 +131,8 @@ type hub struct {
 	files  map[string][]byte // by path
 	// linked says which files are announced by sha256 and served from /cdn.
 	linked map[string]bool
+	// weak says that /cdn gives ETags that cannot resume a range.
+	weak bool
 	// before, unless nil, may answer in place of the hub.
 	before func(w http.ResponseWriter, r *http.Request, n int) (done bool)
 
@@ -147,7 +149,11 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if path, ok := strings.CutPrefix(r.URL.Path, "/cdn/"); ok {
-		serveBytes(w, r, h.files[path], strconv.Quote("cdn-"+sha256Hex(h.files[path])[:8]))
+		etag := strconv.Quote("cdn-" + sha256Hex(h.files[path])[:8])
+		if h.weak {
+			etag = `W/"x"`
+		}
+		serveBytes(w, r, h.files[path], etag)
 		return
 	}
 	rest, ok := strings.CutPrefix(r.URL.Path, "/owner/name/resolve/")

@@ -411,30 +411,34 @@ func TestResumeLater(t *testing.T) {
 	tests := []struct {
 		name   string
 		pinned bool
+		weak   bool
 		// change happens between the two calls.
 		change  func(t *testing.T, h *hub, dir string)
 		resumed bool
 	}{
-		{"pinned", true, nil, true},
-		{"pinned, no note", true, func(t *testing.T, _ *hub, dir string) {
+		{"pinned", true, false, nil, true},
+		{"pinned, no note", true, false, func(t *testing.T, _ *hub, dir string) {
 			if err := os.Remove(filepath.Join(dir, "m.safetensors.part.json")); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		{"learnt", false, nil, true},
-		{"learnt, no note", false, func(t *testing.T, _ *hub, dir string) {
+		{"learnt", false, false, nil, true},
+		{"learnt, no note", false, false, func(t *testing.T, _ *hub, dir string) {
 			if err := os.Remove(filepath.Join(dir, "m.safetensors.part.json")); err != nil {
 				t.Fatal(err)
 			}
 		}, false},
-		{"learnt, note damaged", false, func(t *testing.T, _ *hub, dir string) {
+		{"learnt, note damaged", false, false, func(t *testing.T, _ *hub, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "m.safetensors.part.json"), []byte("{"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}, false},
-		{"learnt, the file has changed", false, func(_ *testing.T, h *hub, _ string) { h.files["m.safetensors"] = other }, false},
-		{"learnt, no longer linked", false, func(_ *testing.T, h *hub, _ string) { h.linked = nil }, false},
-		{"pinned, part damaged", true, func(t *testing.T, _ *hub, dir string) {
+		{"learnt, the file has changed", false, false, func(_ *testing.T, h *hub, _ string) { h.files["m.safetensors"] = other }, false},
+		{"learnt, no longer linked", false, false, func(_ *testing.T, h *hub, _ string) { h.linked = nil }, false},
+		{"learnt, weak ETag", false, true, nil, true},
+		{"learnt, weak ETag, the file has changed", false, true, func(_ *testing.T, h *hub, _ string) { h.files["m.safetensors"] = other }, false},
+		{"learnt, weak ETag, no longer linked", false, true, func(_ *testing.T, h *hub, _ string) { h.linked = nil }, false},
+		{"pinned, part damaged", true, false, func(t *testing.T, _ *hub, dir string) {
 			path := filepath.Join(dir, "m.safetensors.part")
 			data, err := os.ReadFile(path)
 			if err != nil {
@@ -445,17 +449,17 @@ func TestResumeLater(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, true},
-		{"pinned, part too long", true, func(t *testing.T, _ *hub, dir string) {
+		{"pinned, part too long", true, false, func(t *testing.T, _ *hub, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "m.safetensors.part"), content(4, bigSize+1), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}, false},
-		{"pinned, part full but wrong", true, func(t *testing.T, _ *hub, dir string) {
+		{"pinned, part full but wrong", true, false, func(t *testing.T, _ *hub, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "m.safetensors.part"), content(4, bigSize), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}, false},
-		{"range ignored", true, func(_ *testing.T, h *hub, _ string) {
+		{"range ignored", true, false, func(_ *testing.T, h *hub, _ string) {
 			h.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 				if !strings.HasPrefix(r.URL.Path, "/cdn/") {
 					return false
@@ -465,7 +469,7 @@ func TestResumeLater(t *testing.T) {
 				return true
 			}
 		}, false},
-		{"range refused", true, func(_ *testing.T, h *hub, _ string) {
+		{"range refused", true, false, func(_ *testing.T, h *hub, _ string) {
 			h.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 				if r.Header.Get("Range") == "" {
 					return false
@@ -474,7 +478,7 @@ func TestResumeLater(t *testing.T) {
 				return true
 			}
 		}, false},
-		{"another range than asked for", true, func(_ *testing.T, h *hub, _ string) {
+		{"another range than asked for", true, false, func(_ *testing.T, h *hub, _ string) {
 			h.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
 				if r.Header.Get("Range") == "" {
 					return false
@@ -489,6 +493,7 @@ func TestResumeLater(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, files := newHub()
+				h.weak = test.weak
 				dir := t.TempDir()
 				file := catalog.File{Path: "m.safetensors"}
 				if test.pinned {

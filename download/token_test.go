@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"strconv"
 	"strings"
@@ -55,7 +56,7 @@ func TestTokenStaysHome(t *testing.T) {
 	defer cdn.Close()
 	hubServer = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		atHub.note(r)
-		http.SetCookie(w, &http.Cookie{Name: "session", Value: "x"})
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "x", Path: "/"})
 		switch r.URL.Path {
 		case "/owner/name/resolve/main/direct", "/direct":
 			serveBytes(w, r, data, `"x"`)
@@ -85,10 +86,14 @@ func TestTokenStaysHome(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, token %v", test.path, token != ""), func(t *testing.T) {
 				atHub.headers, atCDN.headers = nil, nil
 				var log bytes.Buffer
-				origin := &download.Hub{Endpoint: hubServer.URL, Token: token}
+				jar, err := cookiejar.New(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				origin := &download.Hub{Endpoint: hubServer.URL, Token: token, Client: &http.Client{Jar: jar}}
 				logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 				logger.Debug("origin", "origin", origin, "token", origin.Token, "value", *origin)
-				_, err := download.Fetch(t.Context(), download.Request{
+				_, err = download.Fetch(t.Context(), download.Request{
 					Source: hubSource("main", catalog.File{Path: test.path}), Origins: []download.Origin{origin}, Dir: t.TempDir(), Logger: logger,
 				})
 				if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
