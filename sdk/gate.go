@@ -43,6 +43,9 @@ func (z *Zoo) Gate(ctx context.Context, name string, how GateOptions, opts ...Op
 	if err != nil {
 		return nil, err
 	}
+	if err := set.check(z.backends); err != nil {
+		return nil, err
+	}
 	t, err := z.locate(name)
 	if err != nil {
 		return nil, err

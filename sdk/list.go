@@ -3,6 +3,7 @@ package sdk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -336,13 +337,20 @@ func formats(tensors []zoo.Tensor) []FormatDetails {
 }
 
 // Remove removes the installed version that a reference stands for: the newest one
-// that satisfies it. A pack that another model shares stays.
-func (z *Zoo) Remove(ctx context.Context, ref string) (*zoo.Record, error) {
+// that satisfies it, or one whose record is damaged. A pack that another model
+// shares stays. It returns the name and the version that are gone.
+func (z *Zoo) Remove(ctx context.Context, ref string) (name, version string, err error) {
 	record, err := z.record(ref)
-	if err != nil {
-		return nil, err
+	var damaged *zoo.RecordError
+	switch {
+	case err == nil:
+		name, version = record.Name(), record.Version()
+	case errors.As(err, &damaged):
+		name, version = damaged.Model, damaged.Version
+	default:
+		return "", "", err
 	}
-	return record, z.store.Remove(ctx, record.Name(), record.Version())
+	return name, version, z.store.Remove(ctx, name, version)
 }
 
 // RemoveCheckpoint deletes the source files of an installed version and keeps its pack.

@@ -57,6 +57,10 @@ func (z *Zoo) Open(ctx context.Context, name string, opts ...Option) (*Model, er
 	if err != nil {
 		return nil, err
 	}
+	// Not after gigabytes have been fetched.
+	if err := set.check(z.backends); err != nil {
+		return nil, err
+	}
 	s, err := z.open(ctx, set, name)
 	if err != nil {
 		return nil, err
@@ -228,36 +232,47 @@ func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why
 		"choose "+strings.Join(append(names, AutoBackend), " or "))
 }
 
-// engineOptions fills in what the settings leave open and checks the rest.
+// check refuses settings that no model could be run with.
+func (s settings) check(all []backends.Backend) error {
+	if _, _, err := chooseBackend(all, s.backend); err != nil {
+		return err
+	}
+	switch s.cache {
+	case "", backends.CacheFloat, backends.CacheInt8:
+	default:
+		return fault.WithHint(fmt.Errorf("%w: no cache type %q", fault.ErrUsage, s.cache), "choose float or int8")
+	}
+	switch s.activations {
+	case "", backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8:
+	default:
+		return fault.WithHint(fmt.Errorf("%w: no activations %q", fault.ErrUsage, s.activations), "choose static, float, 16 or 8")
+	}
+	switch {
+	case s.threads < 0 || s.threads > maxThreads:
+		return fmt.Errorf("%w: %d threads are not 0 to %d", fault.ErrUsage, s.threads, maxThreads)
+	case s.context < 0:
+		return fmt.Errorf("%w: a context of %d tokens", fault.ErrUsage, s.context)
+	}
+	return nil
+}
+
+// engineOptions fills in what checked settings leave open, and refuses what this
+// program cannot do.
 func engineOptions(p *program.Program, set settings) (backends.Options, error) {
 	opts := backends.Options{Threads: set.threads, Context: set.context, Cache: set.cache, Activations: set.activations}
 	scaled := !slices.ContainsFunc(p.Caches, func(c program.Cache) bool { return c.KeyScale == 0 || c.ValueScale == 0 })
-	switch opts.Cache {
-	case "":
+	switch {
+	case opts.Cache == "" && scaled:
+		opts.Cache = backends.CacheInt8
+	case opts.Cache == "":
 		opts.Cache = backends.CacheFloat
-		if scaled {
-			opts.Cache = backends.CacheInt8
-		}
-	case backends.CacheFloat:
-	case backends.CacheInt8:
-		if !scaled {
-			return opts, fault.WithHint(fmt.Errorf("%w: this model has no scales for an int8 cache", fault.ErrUsage), "use a float cache")
-		}
-	default:
-		return opts, fault.WithHint(fmt.Errorf("%w: no cache type %q", fault.ErrUsage, opts.Cache), "choose float or int8")
+	case opts.Cache == backends.CacheInt8 && !scaled:
+		return opts, fault.WithHint(fmt.Errorf("%w: this model has no scales for an int8 cache", fault.ErrUsage), "use a float cache")
 	}
-	switch opts.Activations {
-	case "":
+	if opts.Activations == "" {
 		opts.Activations = backends.ActivationsStatic
-	case backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8:
-	default:
-		return opts, fault.WithHint(fmt.Errorf("%w: no activations %q", fault.ErrUsage, opts.Activations), "choose static, float, 16 or 8")
 	}
 	switch {
-	case opts.Threads < 0 || opts.Threads > maxThreads:
-		return opts, fmt.Errorf("%w: %d threads are not 0 to %d", fault.ErrUsage, opts.Threads, maxThreads)
-	case opts.Context < 0:
-		return opts, fmt.Errorf("%w: a context of %d tokens", fault.ErrUsage, opts.Context)
 	case opts.Context > p.Context:
 		return opts, fault.WithHint(fmt.Errorf("%w: a context of %d tokens is more than the %d that the model was made for", fault.ErrUsage, opts.Context, p.Context),
 			"ask for a smaller context, or for none")

@@ -435,10 +435,10 @@ func TestListShowRemove(t *testing.T) {
 	if d, err := z.Show(t.Context(), "e2b"); err != nil || d.Name != "gemma-4-e2b" || d.Model.Installed || d.Pack != nil || d.Problem != "" {
 		t.Errorf("by an alias: %+v, %v", d, err)
 	}
-	if r, err := z.Remove(t.Context(), "demo"); err != nil || r.Version() != "1.0.0" {
-		t.Errorf("%+v, %v", r, err)
+	if name, version, err := z.Remove(t.Context(), "demo"); err != nil || name != "demo" || version != "1.0.0" {
+		t.Errorf("%s@%s, %v", name, version, err)
 	}
-	if _, err := z.Remove(t.Context(), "demo"); !errors.Is(err, zoo.ErrNotFound) {
+	if _, _, err := z.Remove(t.Context(), "demo"); !errors.Is(err, zoo.ErrNotFound) {
 		t.Errorf("removed twice: %v", err)
 	}
 	for _, name := range []string{"packs", "checkpoints/demo/1.0.0", "models/demo/1.0.0.json"} {

@@ -129,14 +129,17 @@ func isTerminal(stream any) bool {
 
 // zoo returns the store with its catalog as the flags have it.
 func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
-	level := slog.LevelError
-	if a.global.verbose {
+	level := slog.LevelWarn
+	switch {
+	case a.global.verbose:
 		level = slog.LevelDebug
+	case a.global.quiet:
+		level = slog.LevelError
 	}
 	opts := []sdk.Option{
 		sdk.WithHome(a.global.home),
 		sdk.WithCatalog(a.global.catalog),
-		sdk.WithLogger(slog.New(slog.NewTextHandler(a.progress, &slog.HandlerOptions{Level: level}))),
+		sdk.WithLogger(slog.New(&logHandler{out: a.progress, level: level})),
 		sdk.WithProgress(a.progress.events()),
 	}
 	if a.global.offline {

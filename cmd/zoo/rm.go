@@ -35,11 +35,11 @@ constraint: its pack, unless another model shares it, and its source files.`,
 					a.note("removed the source files of %s@%s", r.Name(), r.Version())
 					continue
 				}
-				r, err := z.Remove(cmd.Context(), name)
+				name, version, err := z.Remove(cmd.Context(), name)
 				if err != nil {
 					return err
 				}
-				a.note("removed %s@%s", r.Name(), r.Version())
+				a.note("removed %s@%s", name, version)
 			}
 			return nil
 		},

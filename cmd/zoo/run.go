@@ -191,7 +191,8 @@ func (a *app) prompt(words []string) (prompt string, chat bool, err error) {
 	if len(data) > maxPromptBytes {
 		return "", false, &usageError{fmt.Sprintf("the prompt has more than %s", size(maxPromptBytes)), "shorten the prompt"}
 	}
-	return string(data), false, nil
+	// The newline that ends a line of a shell is not part of the prompt.
+	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), false, nil
 }
 
 // session is one model answering.
