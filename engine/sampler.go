@@ -92,7 +92,7 @@ func (s Sampling) validate() error {
 }
 
 // Sampler picks tokens. It is used by one goroutine at a time; its memory,
-// some 24 bytes for each logit, is taken at the first pick and kept.
+// at most 28 bytes for each logit, is taken as picks need it and kept.
 type Sampler struct {
 	sampling Sampling
 	source   *rand.PCG

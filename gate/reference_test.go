@@ -252,7 +252,6 @@ func TestReferences(t *testing.T) {
 		{"demo", "", opts(backends.CacheFloat, backends.ActivationsStatic), 315, 320, 1},
 		{"demo", "", opts(backends.CacheInt8, backends.ActivationsStatic), 315, 320, 1},
 		{"demo", "", opts(backends.CacheFloat, backends.ActivationsFloat), 315, 320, 1.5},
-		{"demo", "", opts(backends.CacheInt8, backends.Activations8), 315, 320, 1.5},
 	} {
 		t.Run(tc.name+tc.suffix+" "+string(tc.options.Cache)+" "+string(tc.options.Activations), func(t *testing.T) {
 			t.Parallel() // one thread each
@@ -301,8 +300,6 @@ func TestPlantedFaults(t *testing.T) {
 	}{
 		{"demo", "", backends.CacheInt8},
 		{"e2b-tiny", "", backends.CacheFloat},
-		{"e2b-tiny", "_int8kv", backends.CacheInt8},
-		{"e2b-tiny-srq", "", backends.CacheFloat},
 		{"e2b-tiny-srq", "_int8kv", backends.CacheInt8},
 	} {
 		sound := request(t, model.name, model.suffix)
