@@ -30,32 +30,11 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// plainCatalog lists the demo's files as the model "plain", without reference
-// values: its gate takes a tenth of the time.
+// plainCatalog adds a model "plain" to the catalog.
 func plainCatalog(t *testing.T) sdk.Option {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "plain.yaml")
-	text := `
-schema: 1
-models:
-  - name: plain
-    title: The demo without reference values
-    releases:
-      - version: 1.0.0
-        plugin: {name: gemma4e2b, constraint: ^1}
-        licence: {spdx: MIT, url: "https://example.org/licence"}
-        source:
-          kind: embedded
-          repository: demo
-          files:
-            - path: config.json
-            - path: generation_config.json
-            - path: tokenizer.json
-            - path: tokenizer_config.json
-            - path: chat_template.jinja
-            - path: model.safetensors
-`
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(plainModels("plain")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return sdk.WithCatalog(file)
@@ -208,6 +187,7 @@ func TestDamage(t *testing.T) {
 
 func TestPullRepairs(t *testing.T) {
 	t.Parallel()
+	long(t)
 	dir := t.TempDir()
 	var notices []string
 	z := client(t, dir, plainCatalog(t), sdk.WithProgress(sdk.Events{Notice: func(text string) { notices = append(notices, text) }}))
@@ -263,6 +243,7 @@ func TestVerifyCheckpoint(t *testing.T) {
 // A pack of one's own is refused until it has passed its gate.
 func TestOwnPack(t *testing.T) {
 	t.Parallel()
+	long(t)
 	dir := t.TempDir()
 	pack := filepath.Join(t.TempDir(), "pack")
 	notice := ""
@@ -328,6 +309,7 @@ func TestOwnPack(t *testing.T) {
 // A gate with other settings measures, but does not decide.
 func TestGateWithOtherSettings(t *testing.T) {
 	t.Parallel()
+	long(t)
 	dir := t.TempDir()
 	notice := ""
 	z := client(t, dir, plainCatalog(t), sdk.WithProgress(sdk.Events{Notice: func(text string) { notice = text }}))
@@ -408,6 +390,7 @@ func TestConvertRefusals(t *testing.T) {
 
 func TestListShowRemove(t *testing.T) {
 	t.Parallel()
+	long(t)
 	dir := copied(t)
 	z := client(t, dir)
 	list, err := z.List(t.Context())
