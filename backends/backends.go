@@ -94,8 +94,7 @@ type Batch struct {
 	Trace func(layer int, state []float32)
 }
 
-// Executor replays a compiled program. Its methods may be called by one
-// goroutine at a time, except Close, which waits for a step under way.
+// Executor replays a compiled program. Its methods may be called by one goroutine at a time.
 type Executor interface {
 	// NewSlot returns an empty slot.
 	NewSlot() (Slot, error)
@@ -115,7 +114,8 @@ type Executor interface {
 	Hidden(i int) []float32
 	// Stats returns what the executor holds.
 	Stats() Stats
-	// Close frees everything. The weights are not touched afterwards.
+	// Close frees everything; it may be called twice. Afterwards slots and
+	// steps are refused, and the weights are not touched.
 	Close() error
 }
 
@@ -139,7 +139,7 @@ var ErrTruncate = fmt.Errorf("%w: the sliding caches no longer hold the position
 
 // ContextError reports a batch that would make a slot longer than the context.
 type ContextError struct {
-	// Need is the number of positions that the slot would have, Context the most it may have.
+	// Need is the number of positions that the slot would have, or at least those up to the first that does not fit, Context the most it may have.
 	Need, Context int
 }
 

@@ -13,9 +13,11 @@
 //   - A product with packed codes is an exact integer sum. The activation
 //     vector is turned into integers: with a static scale s, n =
 //     clamp(round_half_even(x/s), -128, 127); otherwise fixed point with the
-//     row's own scale s = max|x| / N, n = round_half_even(x/s), where N is
-//     2^23-32896-1 (24 bits, [ActivationsFloat]), 32639 (16 bits) or 127 (8
-//     bits). The product is (float32(sum of code*n) * s) * weight scale, then
+//     row's own scale s = max|x| / N, n = clamp(round_half_even(x/s), -N, N),
+//     where N is 2^23-32896-1 (24 bits, [ActivationsFloat]), 32639 (16 bits) or
+//     127 (8 bits), and n = 0 where s = 0. What is not a number becomes the
+//     lowest code; in fixed point it also makes s, and so the row's products,
+//     not a number. The product is (float32(sum of code*n) * s) * weight scale, then
 //     the output grid. Formats with groups compute this for each group and add
 //     the groups in the order of columns.
 //   - A float sum (bfloat16 products, norms, dot products of attention) adds

@@ -40,7 +40,7 @@ type Program struct {
 	Rotations []Rotation `json:"rotations"`
 	// Ops lists the operations in order.
 	Ops []Op `json:"ops"`
-	// State is the buffer that carries the hidden state from layer to layer.
+	// State is the buffer that carries the hidden state from layer to layer. It is written before the first.
 	State BufferID `json:"state"`
 	// Hidden is the buffer that holds the output of the final norm.
 	Hidden BufferID `json:"hidden"`

@@ -8,9 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/backendtest"
-	"github.com/zoo-sdk/zoo/backends/cpu"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
@@ -108,6 +106,29 @@ func TestRefused(t *testing.T) {
 			p.Layers = nil
 		}, ""},
 		{"no logits", func(p *program.Program) { p.Logits = p.State }, "logits have"},
+		{"buffers without measure", func(p *program.Program) {
+			for range 5 {
+				p.Buffers = append(p.Buffers, program.Buffer{Cols: 1 << 20})
+			}
+		}, "buffers of"},
+		{"caches without measure", func(p *program.Program) {
+			for range 5 {
+				p.Caches = append(p.Caches, program.Cache{KVHeads: 1 << 9, HeadDim: 1 << 9})
+			}
+		}, "caches of"},
+		{"rotations without measure", func(p *program.Program) {
+			for range 9 {
+				p.Rotations = append(p.Rotations, program.Rotation{Freqs: make([]float32, program.MaxHeadDim/2)})
+			}
+		}, "frequencies, at most"},
+		{"too many parts", func(p *program.Program) { l := linear(p, 1); l.Parts = make([]program.Part, 17) }, "17 parts"},
+		{"a layer before the state", func(p *program.Program) { p.Layers[0].First = 0 }, "state at operation 0"},
+		{"a layer behind which the state is lost", func(p *program.Program) {
+			s := sel(p) // a state that is only made behind the select has room for fewer rows than come before it
+			p.State = norm(p, 1).Out
+			s.Buffers = s.Buffers[:len(s.Buffers)-1]
+			p.Layers = []program.Layer{{First: 6, End: index(p, isSelect) + 1}}
+		}, "state at operation"},
 		{"no such output", func(p *program.Program) { p.Hidden = 1000 }, "no buffer 1000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -178,49 +199,27 @@ func TestDecodeRefuses(t *testing.T) {
 			t.Errorf("Decode(%.20q): %v, want ErrProgram", data, err)
 		}
 	}
+	p, _ := backendtest.Decoder(shape)
+	data, err := program.Encode(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []string{"x", "{}", "0"} {
+		if _, err := program.Decode(append(data[:len(data):len(data)], more...)); !errors.Is(err, program.ErrProgram) {
+			t.Errorf("Decode of a program and %q: %v, want ErrProgram", more, err)
+		}
+	}
+	if _, err := program.Decode(append(data[:len(data):len(data)], " \n"...)); err != nil {
+		t.Errorf("Decode of a program and a line's end: %v", err)
+	}
+	p.Weights[0].Name = ""
+	for i := range p.Buffers {
+		p.Buffers[i].Cols = -1
+	}
+	if err := p.Validate(); len(err.Error()) > 2000 {
+		t.Errorf("a program with many faults makes an error of %d bytes", len(err.Error()))
+	}
 	if _, err := program.Decode(make([]byte, program.MaxEncoded+1)); !errors.Is(err, program.ErrProgram) {
 		t.Errorf("Decode of too many bytes: %v, want ErrProgram", err)
 	}
-}
-
-// FuzzDecode runs whatever passes: a valid program must not make a backend
-// panic or touch memory that is not its own.
-func FuzzDecode(f *testing.F) {
-	p, w := backendtest.Decoder(shape)
-	data, err := program.Encode(p)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(data)
-	f.Add([]byte(strings.Replace(string(data), `"cols":32`, `"cols":16`, 1)))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := program.Decode(data)
-		if err != nil {
-			return
-		}
-		size := 0
-		for _, b := range p.Buffers {
-			size += b.Cols
-		}
-		for _, c := range p.Caches {
-			size += c.KVHeads * c.HeadDim * (c.Window + 256)
-		}
-		if size > 1<<20 {
-			return // honest, but more than a fuzzer should allocate
-		}
-		e, err := cpu.New().Compile(t.Context(), p, w, backends.Options{Threads: 1, MaxRows: 2, MaxLogits: 2})
-		if err != nil {
-			return
-		}
-		defer e.Close()
-		s, err := e.NewSlot()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows := []backends.Row{{Token: 0, Slot: s}, {Token: 0, Slot: s, Pos: 1, Logits: true}}
-		if err := e.Step(t.Context(), &backends.Batch{Rows: rows}); err == nil {
-			e.Logits(0)
-			e.Hidden(0)
-		}
-	})
 }

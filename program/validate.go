@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 
@@ -12,17 +13,27 @@ import (
 	"github.com/zoo-sdk/zoo/quant"
 )
 
-// Limits on programs from outside. The largest model known here needs a tenth of each.
+// Limits on programs from outside, so that no number in one makes a backend
+// allocate without measure. The largest model known here needs a tenth of each.
 const (
 	// MaxEncoded is the size in bytes of an encoded program.
-	MaxEncoded = 32 << 20
+	MaxEncoded = 4 << 20
 	// MaxList is the length of any list of a program.
 	MaxList = 1 << 16
 	// MaxContext is the number of positions.
 	MaxContext = 1 << 24
 	// MaxHeadDim is the size of a head, and twice the number of frequencies of a rotation.
 	MaxHeadDim = 1 << 14
+	// MaxBufferCols is the length of all buffers together.
+	MaxBufferCols = 1 << 22
+	// MaxCacheCols is the length of one position's keys in all caches together.
+	MaxCacheCols = 1 << 20
+	// MaxFreqs is the number of frequencies of all rotations together.
+	MaxFreqs = 1 << 16
 )
+
+// maxErrors is how many faults of a program are told.
+const maxErrors = 8
 
 // ErrProgram reports a program that cannot be run. It matches fault.ErrIntegrity.
 var ErrProgram = fmt.Errorf("%w: invalid program", fault.ErrIntegrity)
@@ -41,6 +52,9 @@ func Decode(data []byte) (*Program, error) {
 	if err := d.Decode(&p); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProgram, err)
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: more follows its end", ErrProgram)
+	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -58,8 +72,8 @@ type checker struct {
 }
 
 // Validate checks every index, shape and number of the program, that buffers
-// are written before they are read and caches before they are attended to.
-// Errors match ErrProgram.
+// are written before they are read and caches before they are attended to, and
+// that the state is there wherever a layer begins or ends. Errors match ErrProgram.
 func (p *Program) Validate() error {
 	c := &checker{p: p}
 	if p.Version != Version {
@@ -67,7 +81,14 @@ func (p *Program) Validate() error {
 	}
 	c.lists()
 	if len(c.errs) == 0 {
+		borders := map[int]bool{} // operations before which a layer begins or ends
+		for _, l := range p.Layers {
+			borders[l.First], borders[l.End] = true, true
+		}
 		for i, op := range p.Ops {
+			if borders[i] {
+				c.read(fmt.Sprintf("state at operation %d", i), p.State, 0)
+			}
 			c.op(i, op)
 			if len(c.errs) > 0 {
 				break
@@ -81,15 +102,15 @@ func (p *Program) Validate() error {
 	return nil
 }
 
-// require notes an error unless ok.
+// require notes an error unless ok, and unless there are many already.
 func (c *checker) require(ok bool, format string, args ...any) bool {
-	if !ok {
+	if !ok && len(c.errs) < maxErrors {
 		c.errs = append(c.errs, fmt.Errorf(format, args...))
 	}
 	return ok
 }
 
-// finite reports whether f is a number, and positive if it must be.
+// finite reports whether f is a number.
 func finite(f float32) bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) }
 
 // grid reports whether f is a usable step of a rounding grid: 0 or positive and finite.
@@ -109,11 +130,16 @@ func (c *checker) lists() {
 			c.require(false, "weight %d %q: %w", i, w.Name, err)
 		}
 	}
+	buffers, caches, freqs := int64(0), int64(0), 0
 	for i, b := range p.Buffers {
-		c.require(b.Cols > 0 && b.Cols <= quant.MaxDim, "buffer %d %q has %d columns", i, b.Name, b.Cols)
+		if c.require(b.Cols > 0 && b.Cols <= quant.MaxDim, "buffer %d %q has %d columns", i, b.Name, b.Cols) {
+			buffers += int64(b.Cols)
+		}
 	}
 	for i, k := range p.Caches {
-		c.require(k.KVHeads > 0 && k.HeadDim > 0 && k.HeadDim <= MaxHeadDim && k.KVHeads <= MaxHeadDim, "cache %d %q has shape [%d, %d]", i, k.Name, k.KVHeads, k.HeadDim)
+		if c.require(k.KVHeads > 0 && k.HeadDim > 0 && k.HeadDim <= MaxHeadDim && k.KVHeads <= MaxHeadDim, "cache %d %q has shape [%d, %d]", i, k.Name, k.KVHeads, k.HeadDim) {
+			caches += int64(k.KVHeads) * int64(k.HeadDim)
+		}
 		c.require(k.Window >= 0 && k.Window <= MaxContext, "cache %d %q has a window of %d", i, k.Name, k.Window)
 		c.require(grid(k.KeyScale) && grid(k.ValueScale), "cache %d %q has scales %g and %g", i, k.Name, k.KeyScale, k.ValueScale)
 	}
@@ -124,7 +150,11 @@ func (c *checker) lists() {
 				break
 			}
 		}
+		freqs += len(r.Freqs)
 	}
+	c.require(buffers <= MaxBufferCols, "buffers of %d columns, at most %d", buffers, MaxBufferCols)
+	c.require(caches <= MaxCacheCols, "caches of %d columns, at most %d", caches, MaxCacheCols)
+	c.require(freqs <= MaxFreqs, "%d frequencies, at most %d", freqs, MaxFreqs)
 	end := 0
 	for i, l := range p.Layers {
 		c.require(l.First >= end && l.End > l.First && l.End <= len(p.Ops), "layer %d spans operations %d to %d", i, l.First, l.End)
@@ -300,11 +330,11 @@ func (c *checker) linear(what string, o *Linear) {
 	c.require(m.Layout == quant.Blocks || m.Format == quant.BF16, "%s: cannot multiply %s in %s", what, m.Format, m.Layout)
 	c.read(what, o.In, m.Cols)
 	c.require(finite(o.Mul), "%s: mul %g", what, o.Mul)
-	c.require(len(o.Parts) > 0 && len(o.Parts) <= 64, "%s: %d parts", what, len(o.Parts))
+	c.require(len(o.Parts) > 0 && len(o.Parts) <= 16, "%s: %d parts", what, len(o.Parts))
 	outs := map[BufferID]bool{o.In: true}
 	for _, part := range o.Parts {
 		c.require(part.First >= 0 && part.Rows > 0 && part.Rows <= m.Rows && part.First <= m.Rows-part.Rows, "%s: rows %d to %d of %d", what, part.First, part.First+part.Rows, m.Rows)
-		c.require(part.First%quant.BlockRows == 0, "%s: part starts at row %d, not at a block", what, part.First)
+		c.require(!m.Codes() || part.First%quant.BlockRows == 0, "%s: part starts at row %d, not at a block", what, part.First)
 		c.rounding(what, part.Rounding, m)
 		c.require(!outs[part.Out], "%s: buffer %d is used twice", what, part.Out)
 		outs[part.Out] = true

@@ -154,9 +154,14 @@ func (in *interpreter) norm(o *program.Norm) {
 	}
 }
 
-// round returns round_half_even(x/step) between lo and hi.
-func round(x, step, lo, hi float32) float64 {
-	return math.RoundToEven(math.Max(float64(lo), math.Min(float64(hi), float64(x/step))))
+// round returns round_half_even(x/step) between lo and hi; NaN becomes lo. It
+// is an integer, which has no negative zero.
+func round(x, step, lo, hi float32) int64 {
+	v := x / step
+	if v != v {
+		return int64(lo)
+	}
+	return int64(math.RoundToEven(math.Max(float64(lo), math.Min(float64(hi), float64(v)))))
 }
 
 // cached returns x as a cache keeps it.
@@ -196,7 +201,7 @@ func (in *interpreter) product(t *tensor, row int, x []float32, r program.Roundi
 	n, step := make([]int64, len(x)), r.InScale
 	if static && r.InScale != 0 {
 		for i := range x {
-			n[i] = int64(round(x[i], step, -128, 127))
+			n[i] = round(x[i], step, -128, 127)
 		}
 	} else {
 		limit := map[backends.Activations]float32{backends.Activations8: 127, backends.Activations16: 32639}[in.o.Activations]
@@ -210,7 +215,7 @@ func (in *interpreter) product(t *tensor, row int, x []float32, r program.Roundi
 		step = largest / limit
 		for i := range x {
 			if step != 0 {
-				n[i] = int64(round(x[i], step, -limit, limit))
+				n[i] = round(x[i], step, -limit, limit)
 			}
 		}
 	}

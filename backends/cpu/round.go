@@ -55,14 +55,15 @@ func quantizeStatic(dst []int32, x []float32, step float32) (total int64) {
 	return total
 }
 
-// quantizeFixed writes x as fixed point of at most limit, and returns the step and the sum.
+// quantizeFixed writes x as fixed point of at most limit, and returns the step
+// and the sum. One NaN makes the step NaN, and with it every product.
 func quantizeFixed(dst []int32, x []float32, limit float32) (step float32, total int64) {
 	largest := float32(0)
 	for _, v := range x {
 		if v < 0 {
 			v = -v
 		}
-		if !(v <= largest) { // a NaN sticks, and every code becomes the lowest
+		if v > largest || v != v { // a NaN sticks: nothing is greater
 			largest = v
 		}
 	}
