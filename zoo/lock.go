@@ -155,7 +155,7 @@ func (l *Lock) Commit(ctx context.Context, stage string, r Record, progress Prog
 		return nil, err
 	}
 	l.s.step("stamp")
-	p, err := openPack(l.s.path(packName(r.Pack)), l.model)
+	p, err := openPack(l.s.PackDir(r.Pack), l.model)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (s *Store) place(ctx context.Context, stage string, r *Record) error {
 	if err := s.mkdir(packsDir); err != nil {
 		return err
 	}
-	final := s.path(packName(r.Pack))
+	final := s.PackDir(r.Pack)
 	s.step("pack")
 	err := atomicfile.CommitDir(stage, final, atomicfile.DirOptions{ReadOnly: true})
 	if exists, ok := errors.AsType[*atomicfile.ExistError](err); !ok || exists.Path != final {

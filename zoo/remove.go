@@ -89,7 +89,7 @@ func (s *Store) removeRecord(model, version string) error {
 // deletePack deletes a pack that no record refers to, and what the store knows of
 // it. The caller holds the lock on packs.
 func (s *Store) deletePack(d catalog.Digest) error {
-	dir := s.path(packName(d))
+	dir := s.PackDir(d)
 	real, err := realDir(dir)
 	if err != nil {
 		real = dir

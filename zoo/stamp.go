@@ -168,7 +168,7 @@ func (s *Store) removeStamp(dir string, d catalog.Digest) {
 // Open opens the pack of a record, as [Store.OpenDir] does. A pack that is gone or
 // has another digest is a [*DamageError].
 func (s *Store) Open(ctx context.Context, r *Record, progress Progress) (*Pack, error) {
-	dir := s.path(packName(r.Pack))
+	dir := s.PackDir(r.Pack)
 	p, err := openPack(dir, r.Name())
 	if errors.Is(err, ErrNotFound) {
 		return nil, &DamageError{Pack: dir, Model: r.Name(), File: ManifestFile, Want: "a file", Got: "none"}

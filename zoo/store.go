@@ -79,6 +79,18 @@ func OpenStore(dir string, logger *slog.Logger) (*Store, error) {
 // Home returns the store's folder as an absolute path.
 func (s *Store) Home() string { return s.home }
 
+// PackDir returns the folder of a pack in the store, whether it is there or not.
+func (s *Store) PackDir(d catalog.Digest) string { return s.path(packName(d)) }
+
+// CheckpointDir returns the folder of a release's source files, whether it is there
+// or not. A name or version that breaks the rules is [ErrUsage].
+func (s *Store) CheckpointDir(model, version string) (string, error) {
+	if err := checkRelease(model, version); err != nil {
+		return "", err
+	}
+	return s.path(checkpointName(model, version)), nil
+}
+
 // path returns the path of something in the store by its slash-separated name.
 func (s *Store) path(name string) string { return filepath.Join(s.home, filepath.FromSlash(name)) }
 

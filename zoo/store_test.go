@@ -136,6 +136,12 @@ func TestStoreInstalls(t *testing.T) {
 			t.Error(name, diff)
 		}
 	}
+	if dir, err := s.CheckpointDir("tiny", "1.0.0"); err != nil || string(readFile(t, dir, "config.json")) != "{}" {
+		t.Errorf("checkpoint in %q, %v", dir, err)
+	}
+	if p.Dir() != s.PackDir(p.Digest()) {
+		t.Errorf("the pack is in %q, not in %q", p.Dir(), s.PackDir(p.Digest()))
+	}
 	again, err := s.Open(t.Context(), want, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +264,8 @@ func TestStoreRefusesNames(t *testing.T) {
 		_, err1 := s.Lock(t.Context(), name[0], name[1], nil)
 		_, err2 := s.Record(name[0], name[1])
 		err3 := s.Remove(t.Context(), name[0], name[1])
-		for _, err := range []error{err1, err2, err3} {
+		_, err4 := s.CheckpointDir(name[0], name[1])
+		for _, err := range []error{err1, err2, err3, err4} {
 			if !errors.Is(err, zoo.ErrUsage) {
 				t.Errorf("%q: %v", name, err)
 			}
