@@ -36,7 +36,7 @@ type GenerateOptions struct {
 }
 
 // Generate gives one token after the other, the first from the logits of the
-// last Feed, which must have wanted those of its last token and no others.
+// last Feed, which must have wanted those of its last token: else the error is ErrNoLogits.
 //
 // A token is fed only when the next one is wanted. So after the loop the
 // session holds every token given, but for the last one where the caller broke
@@ -62,8 +62,10 @@ func (s *Session) generate(ctx context.Context, opts GenerateOptions, give func(
 	switch {
 	case s.closed:
 		return FinishError, ErrClosed
-	case len(s.tokens) == 0 || len(s.logits) == 0:
+	case len(s.tokens) == 0:
 		return FinishError, ErrEmpty
+	case s.wanted == 0:
+		return FinishError, ErrNoLogits
 	case opts.MaxTokens < 0:
 		return FinishError, fmt.Errorf("%w: at most %d tokens", fault.ErrUsage, opts.MaxTokens)
 	}
@@ -80,7 +82,7 @@ func (s *Session) generate(ctx context.Context, opts GenerateOptions, give func(
 				return FinishError, err
 			}
 		}
-		id, err := opts.Sampler.Next(s.Logits(0), s.tokens)
+		id, err := opts.Sampler.Next(s.Logits(s.wanted-1), s.tokens)
 		switch {
 		case err != nil:
 			return FinishError, fmt.Errorf("pick token %d: %w", len(s.tokens), err)

@@ -181,3 +181,28 @@ func TestGenerateErrors(t *testing.T) {
 		})
 	}
 }
+
+// TestGenerateWithoutLogits goes on from logits that are not there any more.
+func TestGenerateWithoutLogits(t *testing.T) {
+	backend := scripted{vocab: 10, context: 100, logits: following(nil, nil)}
+	s := backend.session(t)
+	check := func(name string) {
+		t.Helper()
+		for _, err := range s.Generate(t.Context(), engine.GenerateOptions{}) {
+			if !errors.Is(err, engine.ErrNoLogits) || !errors.Is(err, fault.ErrUsage) {
+				t.Errorf("%s: %v, want ErrNoLogits", name, err)
+			}
+		}
+	}
+	if err := s.Feed(t.Context(), []int32{1, 2}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Rewind(1); err != nil {
+		t.Fatal(err)
+	}
+	check("after a rewind")
+	if err := s.Feed(t.Context(), []int32{3}, 0); err != nil {
+		t.Fatal(err)
+	}
+	check("after tokens that wanted none")
+}

@@ -12,6 +12,9 @@ import (
 // ErrEmpty reports a prompt without tokens.
 var ErrEmpty = fmt.Errorf("%w: empty prompt", fault.ErrUsage)
 
+// ErrNoLogits reports that the last Feed, or a Rewind after it, left no logits to go on from.
+var ErrNoLogits = fmt.Errorf("%w: no logits to go on from", fault.ErrUsage)
+
 // ErrClosed reports the use of a closed session.
 var ErrClosed = errors.New("session is closed")
 
@@ -26,6 +29,7 @@ type Session struct {
 	batch  backends.Batch // reused, so that a step allocates nothing
 	logits [][]float32    // copies of the last Feed's wanted rows
 	hidden [][]float32
+	wanted int // the number of logits that are current
 }
 
 // NewSession returns an empty sequence. Close it to give its memory back.
@@ -80,6 +84,7 @@ func (s *Session) Feed(ctx context.Context, ids []int32, want int) error {
 			return fmt.Errorf("%w: token %d is not in a vocabulary of %d", fault.ErrUsage, id, s.model.program.TokenLimit)
 		}
 	}
+	s.wanted = 0
 	for len(s.logits) < want {
 		s.logits = append(s.logits, make([]float32, s.model.program.Vocab))
 		s.hidden = append(s.hidden, make([]float32, s.model.program.Buffers[s.model.program.Hidden].Cols))
@@ -92,6 +97,7 @@ func (s *Session) Feed(ctx context.Context, ids []int32, want int) error {
 		}
 		done += n
 	}
+	s.wanted = want
 	return nil
 }
 
@@ -131,11 +137,12 @@ func (s *Session) step(ctx context.Context, ids []int32, done, first int) error 
 }
 
 // Logits returns the logits of the i-th token that the last Feed wanted them
-// for, [vocabulary]. They are the session's own, valid until the next Feed.
-func (s *Session) Logits(i int) []float32 { return s.logits[i] }
+// for, [vocabulary]. They are the session's own, valid until the next Feed or
+// Rewind; another i is a programmer error and panics.
+func (s *Session) Logits(i int) []float32 { return s.logits[:s.wanted][i] }
 
 // Hidden returns the output of the final norm for the same token, [hidden].
-func (s *Session) Hidden(i int) []float32 { return s.hidden[i] }
+func (s *Session) Hidden(i int) []float32 { return s.hidden[:s.wanted][i] }
 
 // Rewind shortens the sequence to its first n tokens. Where sliding caches no
 // longer hold what position n needs the error matches backends.ErrTruncate and
@@ -150,6 +157,7 @@ func (s *Session) Rewind(n int) error {
 		return err
 	}
 	s.tokens = s.tokens[:n]
+	s.wanted = 0
 	return nil
 }
 
