@@ -90,15 +90,15 @@ func (s *Store) removeRecord(model, version string) error {
 // it. The caller holds the lock on packs.
 func (s *Store) deletePack(d catalog.Digest) error {
 	dir := s.PackDir(d)
-	real, err := realDir(dir)
+	abs, err := realDir(dir)
 	if err != nil {
-		real = dir
+		abs = dir
 	}
 	if err := s.trash(packName(d)); err != nil {
 		return err
 	}
 	s.step("delete pack")
-	errs := []error{s.removeFile(stampName(real, d)), s.removeFile(receiptName(real, d))}
+	errs := []error{s.removeFile(stampName(abs, d)), s.removeFile(receiptName(abs, d))}
 	entries, err := s.readDir(tmpDir)
 	errs = append(errs, err)
 	for _, e := range entries {

@@ -156,9 +156,9 @@ func (s *Store) writeStamp(p *Pack, began time.Time, before []fileIdentity) {
 
 // removeStamp makes the store forget that a pack was verified.
 func (s *Store) removeStamp(dir string, d catalog.Digest) {
-	real, err := realDir(dir)
+	abs, err := realDir(dir)
 	if err == nil {
-		err = s.removeFile(stampName(real, d))
+		err = s.removeFile(stampName(abs, d))
 	}
 	if err != nil {
 		s.logger.Warn("cannot remove a stamp", "file", dir, "err", err)

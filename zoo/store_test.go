@@ -467,7 +467,7 @@ func TestSweep(t *testing.T) {
 	mustPull(t, s, testRelease("tiny", "1.0.0"), packSpec{})
 	orphan, digest := buildPack(t, packSpec{seed: 5})
 	old := time.Now().Add(-2 * time.Hour)
-	make := func(path string, when time.Time) {
+	plant := func(path string, when time.Time) {
 		name := filepath.Join(s.Home(), path)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -479,14 +479,14 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	make("tmp/tiny@1.0.0@AAAA/weights.safetensors", time.Now())
-	make("tmp/other@1.0.0-rc.1+b@BBBB/extra/x", time.Now())
-	make("tmp/.trash-CCCC/pack.json", time.Now())
-	make("tmp/users-own/x", time.Now())
-	make("models/tiny/.zoo-tmp-DDDD", old)
-	make("models/tiny/.zoo-tmp-EEEE", time.Now())
-	make("state/.zoo-tmp-FFFF", old)
-	make("packs/README", old)
+	plant("tmp/tiny@1.0.0@AAAA/weights.safetensors", time.Now())
+	plant("tmp/other@1.0.0-rc.1+b@BBBB/extra/x", time.Now())
+	plant("tmp/.trash-CCCC/pack.json", time.Now())
+	plant("tmp/users-own/x", time.Now())
+	plant("models/tiny/.zoo-tmp-DDDD", old)
+	plant("models/tiny/.zoo-tmp-EEEE", time.Now())
+	plant("state/.zoo-tmp-FFFF", old)
+	plant("packs/README", old)
 	if err := os.CopyFS(filepath.Join(s.Home(), "packs", digest.Hex()), os.DirFS(orphan)); err != nil {
 		t.Fatal(err)
 	}
