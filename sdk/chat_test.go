@@ -90,6 +90,14 @@ func TestChatCutShort(t *testing.T) {
 	if got := chat.History(); len(got) != 2 {
 		t.Errorf("a message without an answer stays: %+v", got)
 	}
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	for range chat.Stream(ctx, askRome) {
+		cancel()
+	}
+	if got := chat.History(); len(got) != 4 || got[3].Content == "" {
+		t.Errorf("what came before the end of the context is gone: %+v", got)
+	}
 	if got, err := chat.Send(t.Context(), askRome); got != rome || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -151,6 +151,9 @@ func TestRespond(t *testing.T) {
 			if u.Finish != test.finish {
 				t.Errorf("ended by %q, want %q", u.Finish, test.finish)
 			}
+			if test.name == "stop string" && u.OutputTokens > 9 { // the whole answer has 11
+				t.Errorf("%d tokens were computed", u.OutputTokens)
+			}
 			if u.PromptTokens == 0 || u.CachedTokens != 0 || u.OutputTokens == 0 || u.PromptTime <= 0 {
 				t.Errorf("usage %+v", u)
 			}
@@ -327,6 +330,11 @@ func TestMarkersInText(t *testing.T) {
 		}
 		if back, err := m.Decode(ids); back != text || err != nil {
 			t.Errorf("%q comes back as %q, %v", text, back, err)
+		}
+		// Nor is it one without the template, which puts <bos> before it.
+		var u sdk.Usage
+		if _, err := m.Respond(t.Context(), text, sdk.Raw(), sdk.MaxTokens(1), sdk.Measure(&u)); err != nil || u.PromptTokens != len(ids)+1 {
+			t.Errorf("%q raw: %d tokens, %v, want %d", text, u.PromptTokens, err, len(ids)+1)
 		}
 	}
 }
