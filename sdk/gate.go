@@ -33,8 +33,9 @@ type GateOptions struct {
 }
 
 // Gate puts the pack of a name or folder to its gate and writes a receipt, which
-// decides whether [Zoo.Open] opens it. Only a gate at the pack's default cache,
-// activations and fork margin leaves a receipt. The model must be installed.
+// decides whether [Zoo.Open] opens it. A gate with a fork margin of one's own leaves
+// none, and one with another cache or other activations than the pack's defaults
+// only if the pack passes. The model must be installed.
 //
 // When the pack does not pass, both the report and an error that matches
 // zoo.ErrGateFailed are returned.
@@ -152,7 +153,8 @@ func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions
 		return nil, fmt.Errorf("gate of %s: %w", s.name, err)
 	}
 	defaults, optsErr := engineOptions(p, settings{})
-	if optsErr != nil || opts.Cache != defaults.Cache || opts.Activations != defaults.Activations || how.ForkMargin != 0 {
+	usual := optsErr == nil && opts.Cache == defaults.Cache && opts.Activations == defaults.Activations
+	if how.ForkMargin != 0 || !usual && !report.Pass {
 		set.events.Notice(fmt.Sprintf("no receipt is written, since %s was not gated as it is opened by default", s.name))
 		return report, err
 	}

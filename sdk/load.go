@@ -80,7 +80,17 @@ func (z *Zoo) Open(ctx context.Context, name string, opts ...Option) (*Model, er
 		return nil, errors.Join(err, s.pack.Close())
 	}
 	m.ownsPack = true
+	if state == zoo.ReceiptPassed && m.unlike(*receipt, set) {
+		set.events.Notice(fmt.Sprintf("%q passed its gate with %s activations and a %s cache, and runs with %s activations and a %s cache",
+			s.name, receipt.Activations, receipt.Cache, m.info.Activations, m.info.Cache))
+	}
 	return m, nil
+}
+
+// unlike reports whether a model runs by default otherwise than it was gated.
+// Settings that the caller has chosen are the caller's business.
+func (m *Model) unlike(r zoo.Receipt, set settings) bool {
+	return set.cache == "" && r.Cache != m.info.Cache || set.activations == "" && r.Activations != m.info.Activations
 }
 
 // refine applies the options of a call and refuses those that only New can obey.

@@ -2,6 +2,7 @@ package sdk_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -306,39 +307,113 @@ func TestOwnPack(t *testing.T) {
 	}
 }
 
-// A gate with other settings measures, but does not decide.
+// What a gate with other settings finds is kept only if the pack passes, and is told
+// when the pack runs otherwise.
 func TestGateWithOtherSettings(t *testing.T) {
 	t.Parallel()
 	long(t)
-	dir := t.TempDir()
-	notice := ""
-	z := client(t, dir, plainCatalog(t), sdk.WithProgress(sdk.Events{Notice: func(text string) { notice = text }}))
+	var notices []string
+	z := client(t, t.TempDir(), plainCatalog(t), sdk.WithProgress(sdk.Events{Notice: func(text string) { notices = append(notices, text) }}))
 	if _, err := z.Pull(t.Context(), "plain"); err != nil {
 		t.Fatal(err)
 	}
-	before, err := z.Show(t.Context(), "plain")
-	if err != nil {
-		t.Fatal(err)
+	receipt := func() zoo.Receipt {
+		t.Helper()
+		d, err := z.Show(t.Context(), "plain")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *d.Pack.Receipt
+	}
+	told := func(text string) bool {
+		t.Helper()
+		said := strings.Join(notices, "\n")
+		notices = nil
+		return strings.Contains(said, text)
+	}
+	before := receipt()
+	if before.Cache != "int8" {
+		t.Errorf("by default the cache is %s", before.Cache)
+	}
+	for name, test := range map[string]struct {
+		how  sdk.GateOptions
+		opts []sdk.Option
+	}{
+		"a fork margin": {sdk.GateOptions{ForkMargin: 5}, nil},
+		"a failure":     {sdk.GateOptions{Reference: wrongReference(t)}, []sdk.Option{sdk.WithCache("float")}},
+	} {
+		report, err := z.Gate(t.Context(), "plain", test.how, test.opts...)
+		if report == nil || report.Pass != (err == nil) || report.Pass != (name == "a fork margin") {
+			t.Fatalf("%s: %+v, %v", name, report, err)
+		}
+		if !told("no receipt") {
+			t.Errorf("%s: not told that there is no receipt", name)
+		}
+		if diff := cmp.Diff(before, receipt()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 	report, err := z.Gate(t.Context(), "plain", sdk.GateOptions{}, sdk.WithCache("float"))
-	if err != nil || !report.Pass || report.Cache != "float" {
-		t.Fatalf("%+v, %v", report, err)
+	if err != nil || !report.Pass || told("no receipt") || receipt().Cache != "float" {
+		t.Fatalf("%+v, %v, receipt %+v", report, err, receipt())
 	}
-	after, err := z.Show(t.Context(), "plain")
+	for _, test := range []struct {
+		opts []sdk.Option
+		told bool
+	}{{nil, true}, {[]sdk.Option{sdk.WithCache("float")}, false}, {[]sdk.Option{sdk.WithCache("int8")}, false}} {
+		m, err := z.Open(t.Context(), "plain", append(test.opts, sdk.WithProgress(sdk.Events{Notice: func(text string) { notices = append(notices, text) }}))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if told("passed its gate with static activations and a float cache") != test.told {
+			t.Errorf("with %d options: told %v", len(test.opts), !test.told)
+		}
+	}
+	if _, err := z.Gate(t.Context(), "plain", sdk.GateOptions{Reference: filepath.Join(t.TempDir(), "none")}); !errors.Is(err, zoo.ErrNotFound) {
+		t.Errorf("no folder: %v", err)
+	}
+	if _, err := z.Gate(t.Context(), "gemma-4-e2b", sdk.GateOptions{}); !errors.Is(err, zoo.ErrNotFound) {
+		t.Errorf("not installed: %v", err)
+	}
+}
+
+// wrongReference writes reference values of which one token is wrong.
+func wrongReference(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	files, err := catalog.Embedded("demo/reference")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before.Pack.Receipt, after.Pack.Receipt); diff != "" || !strings.Contains(notice, "no receipt") {
-		t.Errorf("notice %q; receipt:\n%s", notice, diff)
+	if err := os.CopyFS(dir, files); err != nil {
+		t.Fatal(err)
 	}
-	_, err = z.Gate(t.Context(), "plain", sdk.GateOptions{Reference: filepath.Join(dir, "none")})
-	if !errors.Is(err, zoo.ErrNotFound) {
-		t.Errorf("no folder: %v", err)
+	file := filepath.Join(dir, "golden.json")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, err = z.Gate(t.Context(), "gemma-4-e2b", sdk.GateOptions{})
-	if !errors.Is(err, zoo.ErrNotFound) {
-		t.Errorf("not installed: %v", err)
+	var golden struct {
+		Runs []struct {
+			Prompt []int32   `json:"prompt"`
+			Greedy []int32   `json:"greedy"`
+			Margin []float64 `json:"margin"`
+		} `json:"runs"`
 	}
+	if err := json.Unmarshal(data, &golden); err != nil {
+		t.Fatal(err)
+	}
+	golden.Runs[0].Greedy[0]++
+	if data, err = json.Marshal(golden); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(file), os.WriteFile(file, data, 0o644), os.Remove(filepath.Join(dir, "questions.jsonl"))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestConvertRefusals(t *testing.T) {

@@ -39,6 +39,7 @@ var codes = map[string]struct {
 	"engine.ErrEmpty":      {engine.ErrEmpty, exitUsage},
 	"engine.ErrClosed":     {engine.ErrClosed, exitOther},
 	"engine.ErrLogits":     {engine.ErrLogits, exitOther},
+	"engine.ErrNoLogits":   {engine.ErrNoLogits, exitUsage},
 	"backends.ErrTruncate": {backends.ErrTruncate, exitUsage},
 	"chat.ErrLimit":        {chat.ErrLimit, exitIntegrity},
 	"program.ErrProgram":   {program.ErrProgram, exitIntegrity},

@@ -28,7 +28,8 @@ receipt is missing or tells of a failure is not opened.
 
 It fails (exit code 5) on a token that differs where the reference was surer than
 the fork margin, on logits that are off, and on a task score below the
-reference's. Only a gate with the default settings leaves a receipt.`,
+reference's. A gate with --fork-margin leaves no receipt, and one with another
+cache or other activations than the pack's defaults only if the pack passes.`,
 		Example: `  zoo gate demo
   zoo gate ./my-pack --reference ./goldens --json
   zoo gate demo --kv float --activations float --report gate.html`,
