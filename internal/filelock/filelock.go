@@ -3,6 +3,7 @@ package filelock
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -27,7 +28,8 @@ func Acquire(ctx context.Context, path string, waiting func()) (*Lock, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	f := flock.New(path, flock.SetPermissions(0o644))
+	// Opened for writing, so that who may not write to the folder cannot hold up those who may.
+	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o644))
 	got, err := f.TryLock()
 	if err == nil && !got {
 		if waiting != nil {
