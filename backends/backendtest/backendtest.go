@@ -3,7 +3,9 @@
 // [Test] runs random decoders that use every operation, in every format, and
 // compares each logit with an interpreter that spells the definition out. The
 // comparison is for equal bits, whatever the batch shape, the number of
-// threads, and however often a sequence was rewound.
+// threads, however often a sequence was rewound, and whatever other sequences
+// share its batches. It then checks what must be refused, and that a refused,
+// failed or cancelled call changes nothing.
 package backendtest
 
 import (
@@ -26,7 +28,7 @@ func Test(ctx context.Context, b backends.Backend) error {
 			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, rules(ctx, b)...)...)
 }
 
 // testCase is one decoder with the options to run it with.
@@ -52,8 +54,10 @@ func cases() []testCase {
 				}
 				n := 20
 				long := f == quant.Int2 && cache == backends.CacheInt8 || f == quant.Int4 && cache == backends.CacheFloat
-				if long && activations == backends.ActivationsStatic { // past two blocks of attention and a ring's wrap
-					n = 2*backends.BlockPositions + 70
+				if long && activations == backends.ActivationsStatic {
+					// Past two blocks of attention and a ring's wrap, with a window that is nearly a block: with the
+					// rows of a batch it is more than one.
+					n, s.Window = 2*backends.BlockPositions+70, 200
 				}
 				list = append(list, testCase{
 					name:  fmt.Sprintf("%s weights, %s activations, %s cache", f, activations, cache),
@@ -82,7 +86,7 @@ func check(ctx context.Context, b backends.Backend, c testCase) error {
 				continue // the slowest, and covered by its neighbours
 			}
 			opts := c.opts
-			opts.Threads, opts.MaxRows, opts.MaxLogits = threads, rows, rows
+			opts.Threads, opts.MaxRows, opts.MaxLogits = threads, rows, min(rows, 1+threads*2)
 			if err := run(ctx, b, p, w, opts, want); err != nil {
 				errs = append(errs, fmt.Errorf("%d threads, %d rows: %w", threads, rows, err))
 			}
@@ -97,8 +101,8 @@ type expected struct {
 	logits, hidden [][]float32
 }
 
-// run feeds all tokens, twice in slots that take turns, then rewinds as far as
-// the rings allow and feeds the rest again, wanting only the last row.
+// run feeds all tokens, twice in slots that take turns, then rewinds, a little
+// and as far as the rings allow, and feeds the rest again, wanting only the last row.
 func run(ctx context.Context, b backends.Backend, p *program.Program, w backends.Weights, opts backends.Options, want *expected) error {
 	e, err := b.Compile(ctx, p, w, opts)
 	if err != nil {
@@ -116,7 +120,7 @@ func run(ctx context.Context, b backends.Backend, p *program.Program, w backends
 	n := len(want.tokens)
 	for at := 0; at < n; at += opts.MaxRows {
 		end := min(n, at+opts.MaxRows)
-		if err := want.feed(ctx, e, first, at, end, at); err != nil {
+		if err := want.feed(ctx, e, first, at, end, max(at, end-opts.MaxLogits)); err != nil {
 			return fmt.Errorf("first slot: %w", err)
 		}
 		if err := want.feed(ctx, e, second, at, end, end-1); err != nil {
@@ -127,13 +131,40 @@ func run(ctx context.Context, b backends.Backend, p *program.Program, w backends
 	if err := e.Truncate(first, back); err != nil {
 		return fmt.Errorf("rewind to %d of %d: %w", back, n, err)
 	}
-	for at := back; at < n; at += opts.MaxRows {
-		end := min(n, at+opts.MaxRows)
-		if err := want.feed(ctx, e, first, at, end, end-1); err != nil {
-			return fmt.Errorf("after a rewind: %w", err)
+	if err := want.rest(ctx, e, first, opts.MaxRows); err != nil {
+		return fmt.Errorf("after a rewind: %w", err)
+	}
+	// What has been overwritten once stays lost when the slot is shorter: step back and forth, then on to the limit.
+	for range 2 {
+		for back--; back > 1; back-- {
+			err := e.Truncate(first, back)
+			if errors.Is(err, backends.ErrTruncate) {
+				if e.Len(first) != back+1 {
+					return fmt.Errorf("a refused rewind leaves %d positions, want %d", e.Len(first), back+1)
+				}
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("rewind to %d of %d: %w", back, n, err)
+			}
 		}
+		back = e.Len(first)
+		end := min(n, back+opts.MaxRows)
+		if err := want.feed(ctx, e, first, back, end, end-1); err != nil {
+			return fmt.Errorf("after a rewind to %d of %d, as far as allowed: %w", back, n, err)
+		}
+		back = end
+	}
+	if err := want.rest(ctx, e, first, opts.MaxRows); err != nil {
+		return fmt.Errorf("after a rewind as far as allowed: %w", err)
+	}
+	if err := want.afresh(ctx, e, first, opts.MaxRows); err != nil {
+		return fmt.Errorf("after a rewind to nothing: %w", err)
 	}
 	e.FreeSlot(second)
+	if e.Len(second) != 0 {
+		return fmt.Errorf("a slot that was given back has %d positions", e.Len(second))
+	}
 	third, err := e.NewSlot()
 	if err != nil {
 		return err
@@ -141,7 +172,55 @@ func run(ctx context.Context, b backends.Backend, p *program.Program, w backends
 	if e.Len(third) != 0 {
 		return fmt.Errorf("a new slot has %d positions", e.Len(third))
 	}
-	return want.feed(ctx, e, third, 0, 1, 0)
+	if err := want.feed(ctx, e, third, 0, 1, 0); err != nil {
+		return fmt.Errorf("third slot: %w", err)
+	}
+	if e.Stats().CacheBytes == 0 {
+		return errors.New("slots with positions take no memory")
+	}
+	e.FreeSlot(first)
+	e.FreeSlot(third)
+	if held := e.Stats().CacheBytes; held != 0 {
+		return fmt.Errorf("%d bytes of caches are held without a slot", held)
+	}
+	return nil
+}
+
+// rest feeds what a slot lacks, and wants the last row of each batch.
+func (x *expected) rest(ctx context.Context, e backends.Executor, s backends.Slot, rows int) error {
+	for at, n := e.Len(s), len(x.tokens); at < n; at += rows {
+		end := min(n, at+rows)
+		if err := x.feed(ctx, e, s, at, end, end-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// afresh empties a slot and feeds some tokens: of what it held before nothing is lost or left.
+func (x *expected) afresh(ctx context.Context, e backends.Executor, s backends.Slot, rows int) error {
+	if err := e.Truncate(s, 0); err != nil {
+		return err
+	}
+	n := min(rows, len(x.tokens), 5)
+	for range 2 {
+		if err := x.feed(ctx, e, s, 0, n, n-1); err != nil {
+			return err
+		}
+		if n == 1 {
+			return nil
+		}
+		if err := e.Truncate(s, 1); err != nil {
+			return err
+		}
+		if err := x.feed(ctx, e, s, 1, 2, 1); err != nil {
+			return err
+		}
+		if err := e.Truncate(s, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // feed runs the tokens [at, end) in one batch and compares those from want on.

@@ -1,0 +1,95 @@
+package cpu
+
+import (
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// counting is a task that counts how often each unit is done, and by which worker last.
+type counting struct{ done, by []atomic.Int32 }
+
+// do implements task.
+func (c *counting) do(worker, first, end int) {
+	for u := first; u < end; u++ {
+		c.done[u].Add(1)
+		c.by[u].Store(int32(worker))
+		if u%64 == 0 {
+			runtime.Gosched() // let others run in the middle of a chunk
+		}
+	}
+}
+
+// TestPool runs many tasks of all sizes, one right after the other: each unit is done once, and
+// when run returns everything has been done.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 2, 3, 8} {
+		p := newPool(workers)
+		for i := range 3000 {
+			units := i % 131
+			c := &counting{make([]atomic.Int32, units), make([]atomic.Int32, units)}
+			p.run(&operation{task: c}, units, minWork)
+			for u := range units {
+				if n := c.done[u].Load(); n != 1 {
+					t.Fatalf("%d workers, task %d: unit %d of %d was done %d times", workers, i, u, units, n)
+				}
+				if w := c.by[u].Load(); w < 0 || int(w) >= workers {
+					t.Fatalf("%d workers, task %d: unit %d was done by worker %d", workers, i, u, w)
+				}
+			}
+		}
+		p.close()
+		p.close()
+	}
+}
+
+// meeting is a task whose units end when as many workers have come.
+type meeting struct {
+	want    int32
+	present atomic.Int32
+	late    <-chan struct{}
+	missed  atomic.Bool
+}
+
+// do implements task.
+func (m *meeting) do(int, int, int) {
+	m.present.Add(1)
+	for m.present.Load() < m.want {
+		select {
+		case <-m.late:
+			m.missed.Store(true)
+			return
+		default:
+			runtime.Gosched()
+		}
+	}
+}
+
+// TestPoolWakes has all workers take part, those that sleep as well.
+func TestPoolWakes(t *testing.T) {
+	t.Parallel()
+	const workers = 4
+	p := newPool(workers)
+	defer p.close()
+	asleep := func() bool {
+		return !slices.ContainsFunc([]int{1, 2, 3}, func(w int) bool { return !p.asleep[w].Load() })
+	}
+	for range 20 {
+		for start := time.Now(); !asleep(); runtime.Gosched() {
+			if time.Since(start) > 10*time.Second {
+				t.Fatal("idle workers do not go to sleep")
+			}
+		}
+		late := make(chan struct{})
+		timer := time.AfterFunc(10*time.Second, func() { close(late) })
+		m := &meeting{want: workers, late: late}
+		p.run(&operation{task: m}, workers, minWork)
+		timer.Stop()
+		if m.missed.Load() {
+			t.Fatalf("%d of %d workers took part", m.present.Load(), workers)
+		}
+	}
+}
