@@ -86,7 +86,7 @@ func (a *attention) block(s *scratch, c *cache, kv int, q []float32, from, end i
 	for i, score := range w {
 		w[i] = fmath.Exp(score - largest)
 	}
-	total = sum16(w, from)
+	total = sum16(w)
 	clear(sum)
 	for i, weight := range w {
 		at := (base + i) * c.HeadDim

@@ -51,6 +51,9 @@ func (*Backend) Compile(ctx context.Context, p *program.Program, w backends.Weig
 		c.index = i
 		c.op(op)
 	}
+	for _, n := range c.integers {
+		c.e.stats.BufferBytes += n.bytes()
+	}
 	c.e.scratch = make([]scratch, opts.Threads)
 	for i := range c.e.scratch {
 		c.e.scratch[i].sum = make([]float32, c.headDim)
@@ -104,6 +107,7 @@ type compiler struct {
 	index    int // of the operation at hand
 	selected bool
 	headDim  int
+	integers []*integers // of the first, second, … operand of every product
 }
 
 // buffers allocates the activations. What is only written behind the select holds fewer rows.
@@ -257,7 +261,7 @@ func (c *compiler) linear(o *program.Linear) {
 		n := (p.Rows + quant.BlockRows - 1) / quant.BlockRows
 		t.parts = append(t.parts, linearPart{
 			product:    c.product(q, m, data, p.Rounding),
-			firstBlock: p.First / quant.BlockRows, blocks: n, out: p.Out, rows: p.Rows,
+			firstBlock: p.First / quant.BlockRows, blocks: n, out: p.Out,
 		})
 		blocks += n
 	}
@@ -289,7 +293,7 @@ func (c *compiler) product(q *quantize, m quant.Matrix, data []byte, r program.R
 	if c.e.opts.Activations != backends.ActivationsStatic {
 		r = program.Rounding{}
 	}
-	return product{m: m, data: data, operand: q.operand(r.InScale, c.rows(), m.Groups()), out: r.OutScale}
+	return product{m: m, data: data, operand: c.operand(q, r.InScale, m.Groups()), out: r.OutScale}
 }
 
 // rows returns the most rows that are live at this point of the program.
@@ -301,20 +305,18 @@ func (c *compiler) rows() int {
 }
 
 // operand returns the operand on a grid; parts of a product that share a grid share it.
-func (q *quantize) operand(grid float32, rows, groups int) *operand {
+func (c *compiler) operand(q *quantize, grid float32, groups int) *operand {
 	for _, o := range q.operands {
 		if o.grid == grid {
 			return o
 		}
 	}
-	o := &operand{grid: grid, narrow: grid != 0 || q.e.limit == max8, codes: make([]int32, rows*q.padded), steps: make([]float32, rows), sums: make([]int64, rows)}
-	if q.group > 0 {
-		o.parts = make([][]int64, rows)
-		for r := range o.parts {
-			o.parts[r] = make([]int64, groups)
-		}
+	n := len(q.operands)
+	if n == len(c.integers) {
+		c.integers = append(c.integers, &integers{})
 	}
-	q.e.stats.BufferBytes += 4 * int64(len(o.codes))
+	c.integers[n].grow(c.rows(), q.padded, groups)
+	o := &operand{grid: grid, narrow: grid != 0 || c.e.limit == max8, integers: c.integers[n]}
 	q.operands = append(q.operands, o)
 	return o
 }

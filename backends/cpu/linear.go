@@ -13,10 +13,37 @@ import (
 type operand struct {
 	grid   float32 // the static step, or 0 for fixed point
 	narrow bool    // the codes are 8-bit
-	codes  []int32 // [rows, padded columns]
-	steps  []float32
-	sums   []int64   // of each row
-	parts  [][]int64 // of each group of a row, if the format has groups
+	*integers
+}
+
+// integers is the memory of an operand. The first operands of all products
+// share one, the second ones another: they are used up before the next product.
+type integers struct {
+	codes []int32 // [rows, padded columns]
+	steps []float32
+	sums  []int64 // of each row
+	parts []int64 // of each group of a row, [rows, groups], if the format has groups
+}
+
+// grow makes room for as many rows, columns and groups.
+func (n *integers) grow(rows, padded, groups int) {
+	n.codes = atLeast(n.codes, rows*padded)
+	n.steps = atLeast(n.steps, rows)
+	n.sums = atLeast(n.sums, rows)
+	n.parts = atLeast(n.parts, rows*groups)
+}
+
+// atLeast returns s, or zeros if it is shorter than n.
+func atLeast[T any](s []T, n int) []T {
+	if len(s) < n {
+		return make([]T, n)
+	}
+	return s
+}
+
+// bytes returns the memory held.
+func (n *integers) bytes() int64 {
+	return int64(4*len(n.codes) + 4*len(n.steps) + 8*len(n.sums) + 8*len(n.parts))
 }
 
 // dot sets totals to the sums of the unsigned codes of the 16 lanes times x.
@@ -47,7 +74,9 @@ func (q *quantize) do(_, first, end int) {
 	for r := first; r < end; r++ {
 		for _, o := range q.operands {
 			x := q.e.row(q.in, r)
-			dst := o.codes[r*q.padded:][:q.cols]
+			row := o.codes[r*q.padded:][:q.padded]
+			dst := row[:q.cols]
+			clear(row[q.cols:])
 			if o.grid != 0 {
 				o.steps[r] = o.grid
 				o.sums[r] = quantizeStatic(dst, x, o.grid)
@@ -55,12 +84,12 @@ func (q *quantize) do(_, first, end int) {
 				o.steps[r], o.sums[r] = quantizeFixed(dst, x, q.e.limit)
 			}
 			if q.group > 0 {
-				for g := range o.parts[r] {
-					total := int64(0)
+				parts := o.parts[r*q.cols/q.group:][:q.cols/q.group]
+				for g := range parts {
+					parts[g] = 0
 					for _, c := range dst[g*q.group:][:q.group] {
-						total += int64(c)
+						parts[g] += int64(c)
 					}
-					o.parts[r][g] = total
 				}
 			}
 		}
@@ -82,7 +111,8 @@ func (p *product) block(dst *[quant.BlockRows]float32, index, row, padded int) {
 	x := p.operand.codes[row*padded:][:padded]
 	step := p.operand.steps[row]
 	if p.m.Group > 0 {
-		p.grouped(dst, codes, scales, x, step, p.operand.parts[row])
+		groups := p.m.Groups()
+		p.grouped(dst, codes, scales, x, step, p.operand.parts[row*groups:][:groups])
 	} else {
 		var totals [quant.BlockRows]int64
 		p.operand.dot(&totals, p.m.Bits, codes, x)
@@ -172,7 +202,6 @@ type linearPart struct {
 	product
 	firstBlock, blocks int
 	out                program.BufferID
-	rows               int
 }
 
 // do implements task.
@@ -183,13 +212,10 @@ func (l *linear) do(_, first, end int) {
 		for b := max(first, 0); b < min(end, p.blocks); b++ {
 			for r := range l.e.live {
 				p.block(&res, p.firstBlock+b, r, l.padded)
-				out := l.e.row(p.out, r)[b*quant.BlockRows:]
-				if l.mul != 1 {
-					for j := range res {
-						res[j] *= l.mul
-					}
+				for j, y := range res {
+					res[j] = float32(y * l.mul)
 				}
-				copy(out, res[:min(quant.BlockRows, p.rows-b*quant.BlockRows)])
+				copy(l.e.row(p.out, r)[b*quant.BlockRows:], res[:]) // the last block may reach past the part
 			}
 		}
 		first, end = first-p.blocks, end-p.blocks
@@ -237,11 +263,7 @@ func (l *floatLinear) do(_, first, end int) {
 		for i := max(first, 0); i < min(end, p.Rows); i++ {
 			w := l.data[(p.First+i)*size:][:size]
 			for r := range l.e.live {
-				y := dotBF16(l.e.row(l.in, r), w)
-				if l.mul != 1 {
-					y *= l.mul
-				}
-				l.e.row(p.Out, r)[i] = y
+				l.e.row(p.Out, r)[i] = float32(dotBF16(l.e.row(l.in, r), w) * l.mul)
 			}
 		}
 		first, end = first-p.Rows, end-p.Rows

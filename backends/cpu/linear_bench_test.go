@@ -18,7 +18,7 @@ func BenchmarkBlock(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("narrow=%t/%s/%dx%d", narrow, m.Format, m.Rows, m.Cols), func(b *testing.B) {
 				padded := m.Steps() * m.StepCols()
-				o := &operand{narrow: narrow, codes: make([]int32, padded), steps: []float32{1}, sums: []int64{0}, parts: [][]int64{make([]int64, m.Groups())}}
+				o := &operand{narrow: narrow, integers: &integers{codes: make([]int32, padded), steps: []float32{1}, sums: []int64{0}, parts: make([]int64, m.Groups())}}
 				for i := range o.codes {
 					o.codes[i] = int32(i*37%255) - 127
 				}

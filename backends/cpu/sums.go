@@ -90,11 +90,12 @@ func dotBF16(a []float32, b []byte) float32 {
 	return tree(&s)
 }
 
-// sum16 returns the sum of a[i] in 16 lanes, the first of which is lane from.
-func sum16(a []float32, from int) float32 {
+// sum16 returns the sum of a[i] in 16 lanes. Turning the lanes turns every level
+// of the tree: the sum is the same whichever lane the first number is in.
+func sum16(a []float32) float32 {
 	var s [lanes]float32
 	for i, x := range a {
-		s[(from+i)%lanes] += x
+		s[i%lanes] += x
 	}
 	return tree(&s)
 }
