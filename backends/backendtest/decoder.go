@@ -80,7 +80,7 @@ func (d *decoder) rounding() program.Rounding {
 	if !d.Static {
 		return program.Rounding{}
 	}
-	return program.Rounding{InScale: 0.02 + 0.02*d.w.rng.Float32(), OutScale: 0.03 + 0.02*d.w.rng.Float32()}
+	return program.Rounding{InScale: d.w.draw(0.02, 0.02), OutScale: d.w.draw(0.03, 0.02)}
 }
 
 // padded rounds up to whole blocks.

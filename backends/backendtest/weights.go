@@ -62,6 +62,11 @@ func (w *Weights) add(m quant.Matrix) program.Weight {
 	return program.Weight{Name: name, Matrix: m}
 }
 
+// draw returns a number from least to least+span.
+func (w *Weights) draw(least, span float32) float32 {
+	return least + float32(span*float32(w.rng.Float32()))
+}
+
 // fillCodes draws codes and scales and packs them.
 func (w *Weights) fillCodes(t *tensor) {
 	m := t.Matrix
@@ -72,7 +77,7 @@ func (w *Weights) fillCodes(t *tensor) {
 	}
 	size := 2 / (float32(math.Sqrt(float64(m.Cols))) * float32(m.Midpoint()))
 	for i := range t.scales {
-		t.scales[i] = size * (0.5 + w.rng.Float32())
+		t.scales[i] = size * w.draw(0.5, 1)
 		if m.Scale == quant.ScaleF16 {
 			t.scales[i] = quant.F16ToF32(quant.F32ToF16(t.scales[i]))
 		}
@@ -119,7 +124,7 @@ func (w *Weights) fillFloats(t *tensor) {
 		size = 1
 	}
 	for i := range t.floats {
-		f := size * (0.5 + w.rng.Float32())
+		f := size * w.draw(0.5, 1)
 		if t.Rows > 1 && w.rng.IntN(2) == 0 {
 			f = -f
 		}
