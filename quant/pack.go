@@ -15,19 +15,20 @@ import (
 func PackBlock(dst []byte, m Matrix, codes [][]byte, scales []float32) {
 	dst = dst[:m.BlockBytes()]
 	clear(dst)
-	steps := m.Steps()
+	full, rest := m.Cols*m.Bits/32, m.Cols*m.Bits%32 // steps, and bits of one more
 	for r, row := range codes {
-		full := min(steps, len(row)/4)
+		row = row[:m.CodeBytes()]
 		for s := range full {
 			w := binary.LittleEndian.Uint32(row[4*s:])
 			binary.LittleEndian.PutUint32(dst[StepBytes*s+4*r:], interleave(w, m.Bits))
 		}
-		if full < steps {
+		if rest > 0 {
 			var tail [4]byte
 			copy(tail[:], row[4*full:])
-			w := interleave(binary.LittleEndian.Uint32(tail[:]), m.Bits)
-			if m.Bits == 8 { // keep the padding zero
-				w &= 1<<(8*(len(row)-4*full)) - 1
+			mask := uint32(1)<<rest - 1
+			w := interleave(binary.LittleEndian.Uint32(tail[:])&mask, m.Bits)
+			if m.Bits == 8 { // interleave turns the top bits over, those of the padding too, and moves nothing
+				w &= mask
 			}
 			binary.LittleEndian.PutUint32(dst[StepBytes*full+4*r:], w)
 		}

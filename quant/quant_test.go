@@ -234,6 +234,29 @@ func TestRowPlaces(t *testing.T) {
 	})
 }
 
+// TestPackBlockPadding: what a checkpoint has behind the last column does not get into a block.
+func TestPackBlockPadding(t *testing.T) {
+	for _, f := range []quant.Format{quant.Int2, quant.Int4} {
+		for cols := 1; cols <= 33; cols++ {
+			m := quant.Matrix{Format: f, Layout: quant.Blocks, Rows: 1, Cols: cols}
+			clean := make([]byte, m.CodeBytes())
+			for i := range clean {
+				clean[i] = byte(37 * i)
+			}
+			used := cols*f.Bits - 8*(len(clean)-1) // bits of the last byte
+			clean[len(clean)-1] &= byte(1<<used - 1)
+			dirty := append(append([]byte{}, clean...), 0xff)
+			dirty[len(clean)-1] |= ^byte(1<<used - 1)
+			want, got := make([]byte, m.BlockBytes()), make([]byte, m.BlockBytes())
+			quant.PackBlock(want, m, [][]byte{clean}, []float32{1})
+			quant.PackBlock(got, m, [][]byte{dirty}, []float32{1})
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%v, %d columns (-want +got):\n%s", f, cols, diff)
+			}
+		}
+	}
+}
+
 // TestFloatRows reads matrices of plain floats.
 func TestFloatRows(t *testing.T) {
 	for _, f := range []quant.Format{quant.BF16, quant.F32} {
