@@ -51,10 +51,13 @@ var fences = []fence{
 	{"github.com/hashicorp/go-plugin/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
 	{"google.golang.org/grpc/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
 	{"github.com/spf13/...", []string{"cmd/zoo"}, "libraries take options, not flags or files"},
-	{"net/http", []string{"download", "server", "sdk"}, "one package fetches and one serves"},
+	{"net/http", []string{"download", "server"}, "one package fetches and one serves"},
 	{"os/exec", []string{"plugins/rpc"}, "nothing from outside chooses a command"},
 	{"unsafe", []string{"backends", "internal/mmap"}, "memory is touched unchecked only where kernels and mappings need it"},
 }
+
+// platforms are the environments for go list that together see every file.
+var platforms = [][]string{{"GOOS=linux"}, {"GOOS=darwin", "CGO_ENABLED=1"}, {"GOOS=windows"}, {"GOFLAGS=-tags=purego"}}
 
 // listed is what go list tells of a package.
 type listed struct {
@@ -84,6 +87,10 @@ func list(t *testing.T, env ...string) []listed {
 			return all
 		}
 		if err != nil {
+			t.Fatal(err)
+		}
+		// Looking into the folder lets go test see that a file is new, and not answer from its cache.
+		if _, err := os.ReadDir(p.Dir); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, p)
@@ -135,7 +142,7 @@ func violations(p listed) []string {
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, env := range [][]string{{"GOOS=linux"}, {"GOOS=darwin", "CGO_ENABLED=1"}, {"GOOS=windows"}, {"GOFLAGS=-tags=purego"}} {
+	for _, env := range platforms {
 		for _, p := range list(t, env...) {
 			seen[strings.TrimPrefix(p.ImportPath, module+"/")] = true
 			for _, v := range violations(p) {
@@ -180,23 +187,46 @@ func TestRulesBite(t *testing.T) {
 	}
 }
 
+// sourceFile is a parsed file of a package.
+type sourceFile struct {
+	pkg, name string
+	*ast.File
+}
+
+// sources parses every file that some platform compiles, tests aside.
+func sources(t *testing.T) []sourceFile {
+	t.Helper()
+	seen := map[string]bool{}
+	var all []sourceFile
+	for _, env := range platforms {
+		for _, p := range list(t, env...) {
+			for _, file := range p.GoFiles {
+				name := filepath.Join(p.Dir, file)
+				if seen[name] {
+					continue
+				}
+				seen[name] = true
+				f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, sourceFile{strings.TrimPrefix(p.ImportPath, module+"/"), file, f})
+			}
+		}
+	}
+	return all
+}
+
 // TestNoInit forbids func init: what is registered is a list that the caller makes.
 func TestNoInit(t *testing.T) {
 	t.Parallel()
-	for _, p := range list(t) {
-		for _, file := range p.GoFiles {
-			name := filepath.Join(p.Dir, file)
-			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ast.IsGenerated(f) {
-				continue
-			}
-			for _, d := range f.Decls {
-				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-					t.Errorf("%s/%s has a func init", p.ImportPath, file)
-				}
+	for _, f := range sources(t) {
+		if ast.IsGenerated(f.File) {
+			continue
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s/%s has a func init", f.pkg, f.name)
 			}
 		}
 	}
@@ -205,32 +235,22 @@ func TestNoInit(t *testing.T) {
 // TestModelNames keeps names of models where models are described.
 func TestModelNames(t *testing.T) {
 	t.Parallel()
-	for _, p := range list(t) {
-		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
-		if matches("plugins/...", pkg) || matches("catalog/...", pkg) {
+	for _, f := range sources(t) {
+		if matches("plugins/...", f.pkg) || matches("catalog/...", f.pkg) || f.pkg == "sdk" && f.name == "builtin.go" {
 			continue
 		}
-		for _, file := range p.GoFiles {
-			if pkg == "sdk" && file == "builtin.go" {
-				continue
-			}
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.BasicLit:
-					if n.Kind == token.STRING && strings.Contains(strings.ToLower(n.Value), "gemma") && !strings.Contains(n.Value, " ") {
-						t.Errorf("%s/%s names a model: %s", pkg, file, n.Value)
-					}
-				case *ast.Ident:
-					if strings.Contains(strings.ToLower(n.Name), "gemma") {
-						t.Errorf("%s/%s names a model: %s", pkg, file, n.Name)
-					}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				if n.Kind == token.STRING && strings.Contains(strings.ToLower(n.Value), "gemma") && !strings.Contains(n.Value, " ") {
+					t.Errorf("%s/%s names a model: %s", f.pkg, f.name, n.Value)
 				}
-				return true
-			})
-		}
+			case *ast.Ident:
+				if strings.Contains(strings.ToLower(n.Name), "gemma") {
+					t.Errorf("%s/%s names a model: %s", f.pkg, f.name, n.Name)
+				}
+			}
+			return true
+		})
 	}
 }
