@@ -118,8 +118,8 @@ func numbers(list []reflect.Value, v reflect.Value) []reflect.Value {
 	case reflect.Int, reflect.Float32:
 		list = append(list, v)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			list = numbers(list, v.Field(i))
+		for _, field := range v.Fields() {
+			list = numbers(list, field)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
