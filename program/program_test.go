@@ -74,7 +74,7 @@ func TestRefused(t *testing.T) {
 		{"product of an unwritten buffer", func(p *program.Program) { p.Ops = p.Ops[2:]; p.Layers = nil }, "before it is written"},
 		{"product of a table", func(p *program.Program) { p.Ops[2].Linear.Weight = p.Ops[1].Embed.Table }, "cannot multiply"},
 		{"product without parts", func(p *program.Program) { p.Ops[2].Linear.Parts = nil }, "0 parts"},
-		{"part past the matrix", func(p *program.Program) { p.Ops[2].Linear.Parts[0].First = 16 }, "rows 16"},
+		{"part past the matrix", func(p *program.Program) { p.Ops[2].Linear.Parts[0].First = 6 }, "rows 6"},
 		{"part overflows", func(p *program.Program) { p.Ops[2].Linear.Parts[0].First = math.MaxInt }, "rows"},
 		{"part inside a block", func(p *program.Program) { linear(p, 1).Parts[1].First++ }, "not at a block"},
 		{"two parts into one buffer", func(p *program.Program) { l := linear(p, 1); l.Parts[2].Out = l.Parts[1].Out }, "used twice"},

@@ -107,7 +107,7 @@ func (d *decoder) build() {
 	table := d.weight(quant.Int4, quant.Blocks, d.Vocab, d.Hidden)
 	d.op(program.Op{Embed: &program.Embed{Table: table, Out: h, Mul: 3}})
 	d.op(program.Op{Embed: &program.Embed{Table: d.weight(quant.Format{Bits: 4, Group: 16, Scale: quant.ScaleF32}, quant.Rows, d.Vocab, 48), Out: token, Mul: 2}})
-	d.op(program.Op{Linear: &program.Linear{Weight: d.weight(quant.BF16, quant.Rows, 48, d.Hidden), In: h, Parts: []program.Part{{Rows: 48, Out: side}}, Mul: 0.5}})
+	d.op(program.Op{Linear: &program.Linear{Weight: d.weight(quant.BF16, quant.Rows, 53, d.Hidden), In: h, Parts: []program.Part{{First: 5, Rows: 48, Out: side}}, Mul: 0.5}})
 	d.op(program.Op{Norm: &program.Norm{In: side, Out: side, Weight: d.vector(16), Cols: 16, Eps: eps, Rotation: program.None}})
 	d.op(program.Op{AddMul: &program.AddMul{A: side, B: token, Out: side, Mul: 0.7}})
 	for i := range 3 {
