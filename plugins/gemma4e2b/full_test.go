@@ -3,11 +3,12 @@ package gemma4e2b_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,13 +51,15 @@ func TestFullSize(t *testing.T) {
 		total += s.SizeBytes
 	}
 	plugin := gemma4e2b.New()
-	before := anonymous(t)
-	stop, peak := watch(t)
+	before, err := anonymous()
+	if err != nil {
+		t.Skipf("memory is counted on Linux only: %v", err)
+	}
+	peak := watch(t)
 	elapsed := timed(t, "convert", func() error {
 		return plugin.Convert(t.Context(), zoo.ConvertRequest{Checkpoint: checkpoint, Sources: sources, Dir: packDir})
 	})
-	stop()
-	grown := *peak - before
+	grown := peak() - before
 	t.Logf("converted %d MB of source at %.0f MB/s; anonymous memory grew by %d MB", total>>20, float64(total)/1e6/elapsed.Seconds(), grown>>20)
 	if grown > 600<<20 {
 		t.Errorf("conversion took %d MB of anonymous memory, at most 600", grown>>20)
@@ -131,39 +134,41 @@ func timed(t *testing.T, what string, f func() error) time.Duration {
 }
 
 // anonymous returns the process's resident memory that no file backs, in bytes.
-func anonymous(t *testing.T) int64 {
-	t.Helper()
+func anonymous() (int64, error) {
 	f, err := os.Open("/proc/self/status")
 	if err != nil {
-		t.Skipf("memory is counted on Linux only: %v", err)
+		return 0, err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		if rest, ok := strings.CutPrefix(lines.Text(), "RssAnon:"); ok {
-			n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n << 10
+			var kib int64
+			_, err := fmt.Sscan(rest, &kib)
+			return kib << 10, err
 		}
 	}
-	t.Fatal(fmt.Errorf("no RssAnon in /proc/self/status: %w", lines.Err()))
-	return 0
+	return 0, fmt.Errorf("no RssAnon in /proc/self/status: %w", errors.Join(lines.Err(), fs.ErrNotExist))
 }
 
-// watch keeps the peak of anonymous memory until stop is called.
-func watch(t *testing.T) (stop func(), peak *int64) {
+// watch keeps the peak of anonymous memory until it is asked for.
+func watch(t *testing.T) (peak func() int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	peak = new(int64)
+	highest := int64(0)
+	var failed error
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			*peak = max(*peak, anonymous(t))
+			now, err := anonymous()
+			if err != nil {
+				failed = err
+				return
+			}
+			highest = max(highest, now)
 			select {
 			case <-ctx.Done():
 				return
@@ -171,5 +176,13 @@ func watch(t *testing.T) (stop func(), peak *int64) {
 			}
 		}
 	}()
-	return func() { cancel(); <-done }, peak
+	return func() int64 {
+		t.Helper()
+		cancel()
+		<-done
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		return highest
+	}
 }

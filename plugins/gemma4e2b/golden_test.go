@@ -44,7 +44,7 @@ func convert(t testing.TB, dir string) *model {
 	}
 	var sources []catalog.File
 	for _, e := range entries {
-		if e.IsDir() || len(e.Name()) > 6 && e.Name()[:6] == "golden" {
+		if e.IsDir() || strings.HasPrefix(e.Name(), "golden") {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
@@ -508,8 +508,8 @@ func TestRewindPastRing(t *testing.T) {
 	}
 }
 
-// TestPrunedPrefill counts on the select: rows that want no logits must not be
-// computed behind the last cache that is written.
+// TestPrunedPrefill: the select stands in the last layer that writes a cache,
+// behind all that is written, so that rows that want no logits end there.
 func TestPrunedPrefill(t *testing.T) {
 	t.Parallel()
 	m := open(t, "e2b-tiny")
