@@ -82,8 +82,8 @@ func check(ctx context.Context, b backends.Backend, c testCase) error {
 	var errs []error
 	for _, threads := range []int{1, 2, 5} {
 		for _, rows := range []int{1, 3, 64} {
-			if threads == 5 && rows == 1 && c.tokens > 100 {
-				continue // the slowest, and covered by its neighbours
+			if c.tokens > 100 && rows < 64 && threads+rows > 4 {
+				continue // slow, and covered by its neighbours
 			}
 			opts := c.opts
 			opts.Threads, opts.MaxRows, opts.MaxLogits = threads, rows, min(rows, 1+threads*2)

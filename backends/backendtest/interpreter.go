@@ -58,12 +58,10 @@ func (in *interpreter) op(op program.Op) {
 		in.linear(op.Linear)
 	case op.GateUp != nil:
 		o := op.GateUp
-		t := in.tensor(o.Weight)
+		t, gate, up := in.tensor(o.Weight), in.integers(in.buf[o.In], o.Gate), in.integers(in.buf[o.In], o.Up)
 		for i := range in.buf[o.Out] {
 			at := i/quant.BlockRows*2*quant.BlockRows + i%quant.BlockRows
-			gate := in.product(t, at, in.buf[o.In], o.Gate)
-			up := in.product(t, at+quant.BlockRows, in.buf[o.In], o.Up)
-			in.buf[o.Out][i] = float32(fmath.GELU(gate) * up)
+			in.buf[o.Out][i] = float32(fmath.GELU(gate.product(t, at)) * up.product(t, at+quant.BlockRows))
 		}
 	case op.Norm != nil:
 		in.norm(op.Norm)
@@ -183,10 +181,14 @@ func (in *interpreter) linear(o *program.Linear) {
 		mul = 1
 	}
 	for _, part := range o.Parts {
+		var x integers
+		if t.Codes() {
+			x = in.integers(in.buf[o.In], part.Rounding)
+		}
 		for i := range part.Rows {
 			var y float32
 			if t.Codes() {
-				y = in.product(t, part.First+i, in.buf[o.In], part.Rounding)
+				y = x.product(t, part.First+i)
 			} else {
 				y = laneSum(t.Cols, 0, func(c int) float32 { return float32(in.buf[o.In][c] * t.value(part.First+i, c)) })
 			}
@@ -195,42 +197,56 @@ func (in *interpreter) linear(o *program.Linear) {
 	}
 }
 
-// product interprets one row of a product with codes.
-func (in *interpreter) product(t *tensor, row int, x []float32, r program.Rounding) float32 {
-	static := in.o.Activations == backends.ActivationsStatic
-	n, step := make([]int64, len(x)), r.InScale
-	if static && r.InScale != 0 {
+// integers is the input of a product with codes.
+type integers struct {
+	n    []int64
+	step float32
+	out  float32 // the output grid, or 0
+}
+
+// integers makes the input of a product on the grids that the options ask for.
+func (in *interpreter) integers(x []float32, r program.Rounding) integers {
+	n := make([]int64, len(x))
+	if in.o.Activations != backends.ActivationsStatic {
+		r = program.Rounding{}
+	}
+	if r.InScale != 0 {
 		for i := range x {
-			n[i] = round(x[i], step, -128, 127)
+			n[i] = round(x[i], r.InScale, -128, 127)
 		}
-	} else {
-		limit := map[backends.Activations]float32{backends.Activations8: 127, backends.Activations16: 32639}[in.o.Activations]
-		if limit == 0 {
-			limit = 1<<23 - 32896 - 1
-		}
-		largest := float32(0)
-		for _, v := range x {
-			largest = max(largest, float32(math.Abs(float64(v))))
-		}
-		step = largest / limit
-		for i := range x {
-			if step != 0 {
-				n[i] = round(x[i], step, -limit, limit)
-			}
+		return integers{n, r.InScale, r.OutScale}
+	}
+	limit := map[backends.Activations]float32{backends.Activations8: 127, backends.Activations16: 32639}[in.o.Activations]
+	if limit == 0 {
+		limit = 1<<23 - 32896 - 1
+	}
+	largest := float32(0)
+	for _, v := range x {
+		largest = max(largest, float32(math.Abs(float64(v))))
+	}
+	step := largest / limit
+	for i := range x {
+		if step != 0 {
+			n[i] = round(x[i], step, -limit, limit)
 		}
 	}
+	return integers{n, step, r.OutScale}
+}
+
+// product interprets one row of a product with codes.
+func (x integers) product(t *tensor, row int) float32 {
 	groups := t.Groups()
 	size := t.Cols / groups
 	y := float32(0)
 	for g := range groups {
 		sum := int64(0)
 		for c := g * size; c < (g+1)*size; c++ {
-			sum += int64(t.codes[row*t.Cols+c]-t.Midpoint()) * n[c]
+			sum += int64(t.codes[row*t.Cols+c]-t.Midpoint()) * x.n[c]
 		}
-		y += float32(float32(float32(sum)*step) * t.scales[row*groups+g])
+		y += float32(float32(float32(sum)*x.step) * t.scales[row*groups+g])
 	}
-	if static && r.OutScale != 0 {
-		y = float32(float32(round(y, r.OutScale, -128, 127)) * r.OutScale)
+	if x.out != 0 {
+		y = float32(float32(round(y, x.out, -128, 127)) * x.out)
 	}
 	return y
 }
