@@ -175,6 +175,28 @@ func TestOtherOriginResumes(t *testing.T) {
 	})
 }
 
+// TestPartSurvivesOtherOrigins checks that an origin which is asked first and does
+// not have the file leaves what the hub began, even where no digest is known.
+func TestPartSurvivesOtherOrigins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, files := newHub()
+		dir := t.TempDir()
+		file := catalog.File{Path: "m.safetensors"}
+		interrupt(t, h, dir, file)
+		half := int64(len(readTree(t, dir)["m.safetensors.part"]))
+		h.forget(h.before)
+		rec := &recorder{t: t}
+		origins := []download.Origin{download.Dir(t.TempDir()), h.origin()}
+		if _, err := download.Fetch(t.Context(), download.Request{Source: hubSource(commitA, file), Origins: origins, Dir: dir, Progress: rec.add}); err != nil {
+			t.Fatal(err)
+		}
+		expectTree(t, dir, map[string][]byte{"m.safetensors": files["m.safetensors"]})
+		if first := rec.of("m.safetensors", download.StageFetch)[0]; half == 0 || first.DoneBytes != half || first.ResumedBytes != half {
+			t.Errorf("first event %+v with %d bytes there", first, half)
+		}
+	})
+}
+
 // hubFolder writes files to a folder.
 func hubFolder(t *testing.T, files map[string][]byte) string {
 	t.Helper()

@@ -133,10 +133,8 @@ func (j *job) attempt(parent context.Context, o Origin, p *part) error {
 	}
 	if p.n > 0 {
 		if j.file.SHA256 == "" && pos.Tag == "" {
-			// Nothing would show whether the rest belongs to this part.
-			if err := p.reset(); err != nil {
-				return err
-			}
+			// Nothing would show whether the rest belongs to this part. It is given
+			// up only when this origin does send the file: a later one may know it.
 			pos = Position{}
 		} else if j.file.SHA256 != "" && p.n == j.file.SizeBytes {
 			if p.sha256Hex() == j.file.SHA256 {
