@@ -99,11 +99,8 @@ func NewLayout(tensors []Spec, opts LayoutOptions) (*Layout, error) {
 		l.tensors = append(l.tensors, Placement{Spec: t, Offset: at, SizeBytes: size})
 		at += size
 	}
-	dataAlign := max(align, lengthBytes)
-	if fileAlign > dataAlign {
-		// The end is aligned in the file only if the start of the data is as well.
-		dataAlign = fileAlign
-	}
+	// The end is aligned in the file only if the start of the data is as well.
+	dataAlign := max(align, lengthBytes, fileAlign)
 	if err := pad(int64(fileAlign)); err != nil {
 		return nil, err
 	}
