@@ -186,7 +186,7 @@ func TestPartSurvivesOtherOrigins(t *testing.T) {
 		half := int64(len(readTree(t, dir)["m.safetensors.part"]))
 		h.forget(h.before)
 		rec := &recorder{t: t}
-		origins := []download.Origin{download.Dir(t.TempDir()), h.origin()}
+		origins := []download.Origin{download.Dir(t.TempDir()), download.FS("folder", os.DirFS(t.TempDir())), h.origin()}
 		if _, err := download.Fetch(t.Context(), download.Request{Source: hubSource(commitA, file), Origins: origins, Dir: dir, Progress: rec.add}); err != nil {
 			t.Fatal(err)
 		}
