@@ -108,25 +108,13 @@ func (z *Zoo) keptReference(ctx context.Context, set settings, r *zoo.Record) (d
 
 // gate puts an open pack to its gate and writes the receipt.
 func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions) (*GateReport, error) {
-	device, _, err := chooseBackend(z.backends, set.backend)
+	r, err := z.prepare(ctx, set, s)
 	if err != nil {
 		return nil, err
 	}
 	reference, err := s.plugin.Gate(ctx, zoo.GateRequest{Pack: s.pack.Info(), Dir: how.Reference})
 	if err != nil {
 		return nil, fmt.Errorf("%s: reference values: %w", s.name, err)
-	}
-	p, err := s.plugin.Run(ctx, zoo.RunRequest{Pack: s.pack.Info()})
-	if err != nil {
-		return nil, fmt.Errorf("%s: program: %w", s.name, err)
-	}
-	opts, err := engineOptions(p, set)
-	if err != nil {
-		return nil, err
-	}
-	text, err := openText(s.pack)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	step := 1
 	if how.Quick {
@@ -135,14 +123,14 @@ func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions
 	report, err := gate.Run(ctx, gate.Request{
 		Pack:      s.pack,
 		Plugin:    pluginID(s.about),
-		Program:   p,
-		Backend:   device,
-		Text:      gateText{text},
+		Program:   r.program,
+		Backend:   r.device,
+		Text:      gateText{r.text},
 		Reference: reference,
 		Options: gate.Options{
-			Threads:      opts.Threads,
-			Cache:        opts.Cache,
-			Activations:  opts.Activations,
+			Threads:      r.opts.Threads,
+			Cache:        r.opts.Cache,
+			Activations:  r.opts.Activations,
 			ForkMargin:   how.ForkMargin,
 			QuestionStep: step,
 			Progress:     set.events.Gate,
@@ -152,8 +140,8 @@ func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions
 	if report == nil {
 		return nil, fmt.Errorf("gate of %s: %w", s.name, err)
 	}
-	defaults, optsErr := engineOptions(p, settings{})
-	usual := optsErr == nil && opts.Cache == defaults.Cache && opts.Activations == defaults.Activations
+	defaults, optsErr := engineOptions(r.program, settings{})
+	usual := optsErr == nil && r.opts.Cache == defaults.Cache && r.opts.Activations == defaults.Activations
 	if how.ForkMargin != 0 || !usual && !report.Pass {
 		set.events.Notice(fmt.Sprintf("no receipt is written, since %s was not gated as it is opened by default", s.name))
 		return report, err

@@ -167,45 +167,59 @@ func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t targe
 	return s, nil
 }
 
+// prepared is what it takes to run a pack, before anything is compiled.
+type prepared struct {
+	device  backends.Backend
+	why     string // the device was chosen
+	program *program.Program
+	opts    backends.Options
+	text    *text
+}
+
+// prepare chooses a backend, asks the plugin for the program and opens the text side of a pack.
+func (z *Zoo) prepare(ctx context.Context, set settings, s subject) (r prepared, err error) {
+	if r.device, r.why, err = chooseBackend(z.backends, set.backend); err != nil {
+		return prepared{}, err
+	}
+	if r.program, err = s.plugin.Run(ctx, zoo.RunRequest{Pack: s.pack.Info()}); err != nil {
+		return prepared{}, fmt.Errorf("%s: program: %w", s.name, err)
+	}
+	if r.opts, err = engineOptions(r.program, set); err != nil {
+		return prepared{}, err
+	}
+	if r.text, err = openText(s.pack); err != nil {
+		return prepared{}, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return r, nil
+}
+
 // load compiles the program of a pack. The pack stays the caller's.
 func (z *Zoo) load(ctx context.Context, set settings, s subject) (*Model, error) {
-	device, why, err := chooseBackend(z.backends, set.backend)
+	r, err := z.prepare(ctx, set, s)
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.plugin.Run(ctx, zoo.RunRequest{Pack: s.pack.Info()})
+	m, err := engine.Load(ctx, r.program, s.pack, r.device, r.opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s: program: %w", s.name, err)
-	}
-	opts, err := engineOptions(p, set)
-	if err != nil {
-		return nil, err
-	}
-	text, err := openText(s.pack)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
-	}
-	m, err := engine.Load(ctx, p, s.pack, device, opts)
-	if err != nil {
-		return nil, fmt.Errorf("%s on backend %q: %w", s.name, device.Name(), err)
+		return nil, fmt.Errorf("%s on backend %q: %w", s.name, r.device.Name(), err)
 	}
 	info := Info{
 		Name:        s.name,
 		Pack:        s.pack.Digest(),
 		Plugin:      pluginID(s.about),
-		Backend:     device.Name(),
-		Kernels:     device.Describe(),
-		Why:         why,
+		Backend:     r.device.Name(),
+		Kernels:     r.device.Describe(),
+		Why:         r.why,
 		Threads:     m.Stats().Threads,
 		Context:     m.Context(),
-		Cache:       string(opts.Cache),
-		Activations: string(opts.Activations),
+		Cache:       string(r.opts.Cache),
+		Activations: string(r.opts.Activations),
 		PackBytes:   s.pack.SizeBytes(),
 	}
 	if s.record != nil {
 		info.Version = s.record.Version()
 	}
-	return &Model{info: info, pack: s.pack, engine: m, text: text, events: set.events}, nil
+	return &Model{info: info, pack: s.pack, engine: m, text: r.text, events: set.events}, nil
 }
 
 // chooseBackend returns the named backend, or for "auto" the first that is
