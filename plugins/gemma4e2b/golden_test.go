@@ -519,6 +519,24 @@ func TestPrunedPrefill(t *testing.T) {
 			t.Errorf("operation %d writes a cache behind the select at %d", i, at)
 		}
 	}
+	// The last layer with a cache is the fifth: in it and behind it only the row that wants logits is left.
+	e := m.load(t, backends.Options{})
+	s := session(t, e)
+	cols := m.program.Buffers[m.program.State].Cols
+	for _, want := range []int{1, 3} {
+		s.Trace(func(layer int, state []float32) {
+			rows := 7
+			if layer >= 4 {
+				rows = want
+			}
+			if len(state) != rows*cols {
+				t.Errorf("with %d of 7 rows wanted, layer %d computes %d rows, want %d", want, layer, len(state)/cols, rows)
+			}
+		})
+		if err := s.Feed(t.Context(), make([]int32, 7), want); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if layer := m.program.Layers[4]; at < layer.First || at >= layer.End {
 		t.Errorf("the select is operation %d, want it in the last layer with a cache, %d to %d", at, layer.First, layer.End)
 	}
