@@ -3,6 +3,7 @@ package backends
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
@@ -50,6 +51,8 @@ type Options struct {
 	Cache CacheType
 	// Activations is how products are computed.
 	Activations Activations
+	// Profile makes the executor measure each operation, which costs it a little time.
+	Profile bool
 }
 
 // Weights gives access to the tensors of a pack. Their bytes stay valid and unchanged while an Executor uses them.
@@ -69,6 +72,14 @@ type Backend interface {
 	// Compile prepares a validated program. The weights must hold every tensor
 	// that it names, with equal matrices: otherwise the error matches fault.ErrIntegrity.
 	Compile(ctx context.Context, p *program.Program, w Weights, opts Options) (Executor, error)
+}
+
+// Meter is what a backend also implements if it can measure its device.
+type Meter interface {
+	// ReadBandwidth returns how many bytes a second so many threads (0 means one
+	// for each processor) read, each its share of data from one end to the other.
+	// It reads everything once to warm up and then rounds times, and returns the median.
+	ReadBandwidth(ctx context.Context, data []byte, threads, rounds int) (float64, error)
 }
 
 // Slot is a set of caches: the memory of one sequence.
@@ -114,6 +125,8 @@ type Executor interface {
 	Hidden(i int) []float32
 	// Stats returns what the executor holds.
 	Stats() Stats
+	// Profile returns what the operations took since the last call, and nil without Options.Profile.
+	Profile() []OpProfile
 	// Close frees everything; it may be called twice. Afterwards slots and
 	// steps are refused, and the weights are not touched.
 	Close() error
@@ -131,6 +144,19 @@ type Stats struct {
 	CacheBytes int64
 	// StepBytes is the number of weight bytes that one decoded token reads.
 	StepBytes int64
+}
+
+// OpProfile is what the operations of one kind took.
+type OpProfile struct {
+	// Name is the kind of operation and, for products, the format and shape of
+	// the matrix, such as "linear int4 2048x1536".
+	Name string
+	// Calls is how often they ran.
+	Calls int
+	// Time is the wall time from the first to the last thread's end.
+	Time time.Duration
+	// Bytes is how many weight bytes they read.
+	Bytes int64
 }
 
 // ErrTruncate reports that a slot cannot be shortened to a position, since its

@@ -55,6 +55,13 @@ func (m *Model) Stats() backends.Stats {
 	return m.exec.Stats()
 }
 
+// Profile returns what the operations took since the last call, and nil without Options.Profile.
+func (m *Model) Profile() []backends.OpProfile {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exec.Profile()
+}
+
 // Close frees the executor. Sessions of the model must not be used afterwards.
 func (m *Model) Close() error {
 	m.mu.Lock()

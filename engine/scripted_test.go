@@ -96,10 +96,11 @@ func (e *scriptedExecutor) Step(ctx context.Context, b *backends.Batch) error {
 	return nil
 }
 
-func (e *scriptedExecutor) Logits(i int) []float32 { return e.logits[i] }
-func (e *scriptedExecutor) Hidden(int) []float32   { return []float32{0} }
-func (e *scriptedExecutor) Stats() backends.Stats  { return backends.Stats{} }
-func (e *scriptedExecutor) Close() error           { return nil }
+func (e *scriptedExecutor) Logits(i int) []float32        { return e.logits[i] }
+func (e *scriptedExecutor) Hidden(int) []float32          { return []float32{0} }
+func (e *scriptedExecutor) Stats() backends.Stats         { return backends.Stats{} }
+func (e *scriptedExecutor) Profile() []backends.OpProfile { return nil }
+func (e *scriptedExecutor) Close() error                  { return nil }
 
 // following returns logits that make the greedy continuation of prompt be script, then 0 for ever.
 func following(prompt, script []int32) func([]int32, []float32) {

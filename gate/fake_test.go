@@ -150,8 +150,10 @@ func (e *fakeExecutor) Step(ctx context.Context, b *backends.Batch) error {
 	return nil
 }
 
-func (e *fakeExecutor) Logits(i int) []float32 { return e.logits[i] }
-func (e *fakeExecutor) Hidden(int) []float32   { return []float32{0} }
+func (e *fakeExecutor) Logits(i int) []float32        { return e.logits[i] }
+func (e *fakeExecutor) Hidden(int) []float32          { return []float32{0} }
+func (e *fakeExecutor) Profile() []backends.OpProfile { return nil }
+
 func (e *fakeExecutor) Stats() backends.Stats {
 	return backends.Stats{Threads: max(2, e.options.Threads)}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -50,6 +51,11 @@ func (*Backend) Compile(ctx context.Context, p *program.Program, w backends.Weig
 	for i, op := range p.Ops {
 		c.index = i
 		c.op(op)
+	}
+	if opts.Profile {
+		for _, name := range c.kinds {
+			c.e.profile = append(c.e.profile, backends.OpProfile{Name: name})
+		}
 	}
 	for _, n := range c.integers {
 		c.e.stats.BufferBytes += n.bytes()
@@ -108,6 +114,17 @@ type compiler struct {
 	selected bool
 	headDim  int
 	integers []*integers // of the first, second, … operand of every product
+	kinds    []string    // of operations, for the profile
+}
+
+// kind returns the number of a kind of operation.
+func (c *compiler) kind(name string) int {
+	i := slices.Index(c.kinds, name)
+	if i < 0 {
+		i = len(c.kinds)
+		c.kinds = append(c.kinds, name)
+	}
+	return i
 }
 
 // buffers allocates the activations. What is only written behind the select holds fewer rows.
@@ -188,8 +205,15 @@ func (c *compiler) vector(id program.WeightID) []float32 {
 func (c *compiler) cols(id program.BufferID) int { return c.e.p.Buffers[id].Cols }
 
 // add appends a step of the replay: units a batch row and units in all, and multiplications a row.
-func (c *compiler) add(t task, perRow, fixed, work int) {
-	c.e.ops = append(c.e.ops, operation{task: t, op: c.index, unitsPerRow: perRow, units: fixed, workPerRow: work})
+func (c *compiler) add(kind string, t task, perRow, fixed, work int) {
+	c.e.ops = append(c.e.ops, operation{task: t, op: c.index, kind: c.kind(kind), unitsPerRow: perRow, units: fixed, workPerRow: work})
+}
+
+// addProduct is add for what reads a matrix, so many bytes of it.
+func (c *compiler) addProduct(kind string, m quant.Matrix, bytes int64, t task, units, work int) {
+	c.e.stats.StepBytes += bytes
+	c.add(fmt.Sprintf("%s %s %dx%d", kind, m.Format, m.Rows, m.Cols), t, 0, units, work)
+	c.e.ops[len(c.e.ops)-1].bytes = bytes
 }
 
 // op compiles one operation.
@@ -199,34 +223,34 @@ func (c *compiler) op(op program.Op) {
 	case op.Embed != nil:
 		m, data := c.weight(op.Embed.Table)
 		e.stats.StepBytes += int64(m.CodeBytes() + m.Groups()*4)
-		c.add(&embed{e, m, data, op.Embed.Out, op.Embed.Mul}, 1, 0, m.Cols)
+		c.add("embed", &embed{e, m, data, op.Embed.Out, op.Embed.Mul}, 1, 0, m.Cols)
 	case op.Linear != nil:
 		c.linear(op.Linear)
 	case op.GateUp != nil:
 		c.gateUp(op.GateUp)
 	case op.Norm != nil:
 		o := op.Norm
-		c.add(&norm{e, o.In, o.Out, c.vector(o.Weight), o.Cols, o.Eps, o.Rotation}, 1, 0, 4*c.cols(o.In))
+		c.add("norm", &norm{e, o.In, o.Out, c.vector(o.Weight), o.Cols, o.Eps, o.Rotation}, 1, 0, 4*c.cols(o.In))
 	case op.AddNorm != nil:
 		o := op.AddNorm
-		c.add(&addNorm{e, o.State, o.In, c.vector(o.Weight), o.Eps, one(o.Mul)}, 1, 0, 4*c.cols(o.In))
+		c.add("add norm", &addNorm{e, o.State, o.In, c.vector(o.Weight), o.Eps, one(o.Mul)}, 1, 0, 4*c.cols(o.In))
 	case op.Store != nil:
 		o := op.Store
-		c.add(&store{e, o.Cache, o.Key, o.Value}, 1, 0, 4*c.cols(o.Key))
+		c.add("store", &store{e, o.Cache, o.Key, o.Value}, 1, 0, 4*c.cols(o.Key))
 	case op.Attention != nil:
 		o := op.Attention
 		// The work depends on the positions; it is taken as that of one block.
-		c.add(&attention{e, o.Cache, o.Query, o.Out, o.Heads, o.Scale}, o.Heads, 0, 2*backends.BlockPositions*c.cols(o.Query))
+		c.add("attention", &attention{e, o.Cache, o.Query, o.Out, o.Heads, o.Scale}, o.Heads, 0, 2*backends.BlockPositions*c.cols(o.Query))
 	case op.AddMul != nil:
 		o := op.AddMul
-		c.add(&addMul{e, o.A, o.B, o.Out, o.Mul}, 1, 0, c.cols(o.Out))
+		c.add("add", &addMul{e, o.A, o.B, o.Out, o.Mul}, 1, 0, c.cols(o.Out))
 	case op.GELUMul != nil:
 		o := op.GELUMul
-		c.add(&geluMul{e, o.A, o.B, o.Out, o.First}, 1, 0, 16*c.cols(o.A))
+		c.add("gelu", &geluMul{e, o.A, o.B, o.Out, o.First}, 1, 0, 16*c.cols(o.A))
 	case op.Softcap != nil:
 		o := op.Softcap
 		n := c.cols(o.Buffer)
-		c.add(&softcap{e, o.Buffer, o.Cap}, 0, (n+softcapUnit-1)/softcapUnit, 16*n)
+		c.add("softcap", &softcap{e, o.Buffer, o.Cap}, 0, (n+softcapUnit-1)/softcapUnit, 16*n)
 	case op.Select != nil:
 		c.selected = true
 		e.ops = append(e.ops, operation{op: c.index, keep: op.Select.Buffers})
@@ -250,8 +274,7 @@ func (c *compiler) linear(o *program.Linear) {
 	}
 	work := rows * m.Cols
 	if !m.Codes() {
-		c.e.stats.StepBytes += int64(rows * m.RowBytes())
-		c.add(&floatLinear{c.e, m, data, o.In, one(o.Mul), o.Parts}, 0, rows, work)
+		c.addProduct("linear", m, int64(rows*m.RowBytes()), &floatLinear{c.e, m, data, o.In, one(o.Mul), o.Parts}, rows, work)
 		return
 	}
 	q := c.quantizer(m, o.In)
@@ -265,9 +288,8 @@ func (c *compiler) linear(o *program.Linear) {
 		})
 		blocks += n
 	}
-	c.e.stats.StepBytes += int64(blocks * m.BlockBytes())
-	c.add(q, 1, 0, 2*m.Cols*len(q.operands))
-	c.add(t, 0, blocks, work)
+	c.add("quantize", q, 1, 0, 2*m.Cols*len(q.operands))
+	c.addProduct("linear", m, int64(blocks*m.BlockBytes()), t, blocks, work)
 }
 
 // gateUp compiles a fused pair of products.
@@ -278,9 +300,8 @@ func (c *compiler) gateUp(o *program.GateUp) {
 		e: c.e, padded: q.padded, out: o.Out, cols: c.cols(o.Out),
 		gate: c.product(q, m, data, o.Gate), up: c.product(q, m, data, o.Up),
 	}
-	c.e.stats.StepBytes += m.SizeBytes()
-	c.add(q, 1, 0, 2*m.Cols*len(q.operands))
-	c.add(t, 0, m.NumBlocks()/2, m.Rows*m.Cols)
+	c.add("quantize", q, 1, 0, 2*m.Cols*len(q.operands))
+	c.addProduct("gate and up", m, m.SizeBytes(), t, m.NumBlocks()/2, m.Rows*m.Cols)
 }
 
 // quantizer returns the task that makes integers of a product's input.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -29,6 +30,10 @@ type operation struct {
 	unitsPerRow, units int
 	// workPerRow is the number of multiplications for a live row.
 	workPerRow int
+	// kind indexes the executor's profile.
+	kind int
+	// bytes is the number of weight bytes read.
+	bytes int64
 	// keep lists the buffers that a select compacts; nil for a task.
 	keep []program.BufferID
 }
@@ -46,6 +51,7 @@ type executor struct {
 	scratch []scratch
 	slots   []slot
 	stats   backends.Stats
+	profile []backends.OpProfile // one for each kind of operation, nil unless asked for
 	closed  bool
 
 	// of the step under way
@@ -141,7 +147,7 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 			e.keep(op.keep)
 			continue
 		}
-		e.pool.run(op, op.unitsPerRow*e.live+op.units, op.workPerRow*e.live)
+		e.run(op)
 	}
 	if b.Trace != nil {
 		e.traceBefore(len(e.p.Ops), b.Trace)
@@ -150,6 +156,33 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 		e.slots[r.Slot].length = r.Pos + 1
 	}
 	return nil
+}
+
+// run does an operation for the live rows.
+func (e *executor) run(op *operation) {
+	units, work := op.unitsPerRow*e.live+op.units, op.workPerRow*e.live
+	if e.profile == nil {
+		e.pool.run(op, units, work)
+		return
+	}
+	start := time.Now()
+	e.pool.run(op, units, work)
+	p := &e.profile[op.kind]
+	p.Calls++
+	p.Time += time.Since(start)
+	p.Bytes += op.bytes
+}
+
+// Profile implements backends.Executor.
+func (e *executor) Profile() []backends.OpProfile {
+	if e.profile == nil {
+		return nil
+	}
+	all := slices.Clone(e.profile)
+	for i := range e.profile {
+		e.profile[i] = backends.OpProfile{Name: all[i].Name}
+	}
+	return all
 }
 
 // begin checks a batch and prepares the step.
