@@ -1,0 +1,130 @@
+package kernels_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// dotCase is a product and its operands.
+type dotCase struct {
+	kernels.Shape
+	w []byte
+	x []uint32
+}
+
+// size returns the number of totals.
+func (c dotCase) size() int { return c.Blocks * c.Groups * c.Rows * quant.BlockRows }
+
+// dotCases returns products of every kind for a tile size.
+func dotCases(rng *rand.Rand, rows int) (all []dotCase) {
+	for _, bits := range []int{2, 4, 8} {
+		for _, s := range []struct{ blocks, groups, steps, gap int }{
+			{1, 1, 1, 64}, {1, 1, 2, 0}, {2, 1, 3, 64}, {3, 1, 5, 0}, {1, 1, 7, 64}, {2, 1, 96, 64}, {1, 1, 257, 64}, {2, 3, 4, 128}, {1, 80, 4, 0},
+		} {
+			for fill := range 3 {
+				c := dotCase{Shape: kernels.Shape{
+					Bits: bits, Rows: rows, Blocks: s.blocks, Groups: s.groups, Steps: s.steps, Stride: s.groups*s.steps*quant.StepBytes + s.gap,
+				}}
+				c.w = make([]byte, (c.Blocks-1)*c.Stride+c.Groups*c.Steps*quant.StepBytes)
+				c.x = make([]uint32, c.Groups*c.Steps*c.Words()*rows)
+				for i := range c.w {
+					c.w[i] = [3]byte{byte(rng.Uint32()), 255, byte(rng.Uint32())}[fill]
+				}
+				for i := range c.x {
+					c.x[i] = [3]uint32{rng.Uint32(), 0x80808080, 0x7f7f7f7f}[fill]
+				}
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// reference computes totals code by code.
+func (c dotCase) reference() []int32 {
+	totals := make([]int32, c.size())
+	n := 8 / c.Bits
+	for i := range totals {
+		lane, r, g, b := i%16, i/16%c.Rows, i/16/c.Rows%c.Groups, i/16/c.Rows/c.Groups
+		for s := range c.Steps {
+			for k := range 4 {
+				code := c.w[b*c.Stride+(g*c.Steps+s)*quant.StepBytes+4*lane+k]
+				for j := range n {
+					word := c.x[((g*c.Steps+s)*n+j)*c.Rows+r]
+					totals[i] += int32(code>>(j*c.Bits)&(1<<c.Bits-1)) * int32(int8(word>>(8*k)))
+				}
+			}
+		}
+	}
+	return totals
+}
+
+func TestDot(t *testing.T) {
+	t.Parallel()
+	for _, s := range kernels.Variants() {
+		for _, rows := range s.Tiles() {
+			t.Run(fmt.Sprintf("%s/%d", s.Name(), rows), func(t *testing.T) {
+				t.Parallel()
+				rng := rand.New(rand.NewPCG(1, uint64(rows)))
+				for _, c := range dotCases(rng, rows) {
+					got := guarded[int32](t, c.size())
+					s.Dot(got, guardedCopy(t, c.w), guardedCopy(t, c.x), c.Shape)
+					if want := c.reference(); !slices.Equal(got, want) {
+						t.Fatalf("%+v: wrong totals", c.Shape)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDotLongest takes as many columns as a matrix may have, with all codes and digits at their extremes.
+func TestDotLongest(t *testing.T) {
+	t.Parallel()
+	for _, s := range kernels.Variants() {
+		for _, bits := range []int{2, 4, 8} {
+			sh := kernels.Shape{Bits: bits, Rows: 1, Blocks: 1, Groups: 1, Steps: quant.MaxBlockCols * bits / 32}
+			sh.Stride = sh.Steps * quant.StepBytes
+			w, x := make([]byte, sh.Stride), make([]uint32, sh.Steps*sh.Words())
+			for i := range w {
+				w[i] = 0xff
+			}
+			for i := range x {
+				x[i] = 0x80808080
+			}
+			totals := make([]int32, quant.BlockRows)
+			s.Dot(totals, w, x, sh)
+			want := int32(-128 * (1<<bits - 1) * quant.MaxBlockCols)
+			for lane, got := range totals {
+				if got != want {
+					t.Fatalf("%s, int%d, lane %d: %d, want %d", s.Name(), bits, lane, got, want)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkDot(b *testing.B) {
+	for _, s := range kernels.Variants() {
+		for _, bits := range []int{2, 4, 8} {
+			for _, rows := range s.Tiles() {
+				b.Run(fmt.Sprintf("%s/int%d/%d", s.Name(), bits, rows), func(b *testing.B) {
+					sh := kernels.Shape{Bits: bits, Rows: rows, Blocks: 4, Groups: 1, Steps: 1536 * bits / 32}
+					sh.Stride = sh.Steps*quant.StepBytes + quant.StepBytes
+					w, x := make([]byte, sh.Blocks*sh.Stride), make([]uint32, sh.Steps*sh.Words()*rows)
+					totals := make([]int32, sh.Blocks*rows*quant.BlockRows)
+					b.SetBytes(int64(len(w)))
+					for b.Loop() {
+						s.Dot(totals, w, x, sh)
+					}
+					b.ReportMetric(float64(b.N)*float64(sh.Blocks*rows*quant.BlockRows*1536)/b.Elapsed().Seconds()/1e9, "GMAC/s")
+				})
+			}
+		}
+	}
+}

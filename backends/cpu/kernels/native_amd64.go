@@ -1,0 +1,28 @@
+//go:build !purego
+
+package kernels
+
+import "golang.org/x/sys/cpu"
+
+// dotFunc is Set.Dot for one number of bits and rows.
+type dotFunc func(totals *int32, w *byte, x *uint32, blocks, stride, groups, steps int)
+
+// native returns the sets in assembly that this machine runs, the fastest last.
+func native() (all []*Set) {
+	x := &cpu.X86
+	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI {
+		all = append(all, avx512())
+	}
+	return all
+}
+
+// avx512 returns the kernels on 512-bit registers.
+func avx512() *Set {
+	s := Generic()
+	s.name = "avx512"
+	s.tiles = []int{1, 2, 3, 4, 6, 8, 12, 16, 24}
+	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
+		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+	}
+	return s
+}

@@ -1,0 +1,257 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// MaxPlanes is the most 8-bit digits that an activation is made of.
+const MaxPlanes = 3
+
+// Set is one implementation of every kernel. Its methods check that operands
+// are long enough, and panic where not; they keep no memory and may run
+// concurrently. Operands must not overlap unless a method says that they may.
+type Set struct {
+	name  string
+	tiles []int
+
+	dot         func(totals []int32, w []byte, x []uint32, s Shape)
+	finish      func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
+	quantize    func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
+	maxAbs      func(x []float32) float32
+	dotF32      func(a, b []float32) float32
+	mulBF16     func(dst []float32, stride int, w []byte, x []float32, s FloatShape)
+	norm        func(dst, x, weight []float32, inv float32)
+	addNorm     func(state, x, weight []float32, inv, mul float32)
+	addMul      func(dst, a, b []float32, mul float32)
+	geluMul     func(dst, a, b []float32)
+	softcap     func(x []float32, limit float32)
+	rotate      func(x, table []float32)
+	scores      func(dst, q, keys []float32, s AttentionShape, scale float32)
+	scoresInt8  func(dst, q []float32, keys []int8, s AttentionShape, keyScale, scale float32)
+	softmax     func(w []float32) (largest, total float32)
+	weighted    func(dst, w, values []float32, s AttentionShape)
+	weightedInt func(dst, w []float32, values []int8, s AttentionShape)
+	scaleAdd    func(dst, part []float32, old, add float32)
+	scaleDiv    func(dst []float32, mul, div float32)
+	read        func(data []byte) uint64
+}
+
+// Name returns the set's name as ZOO_CPU takes it.
+func (s *Set) Name() string { return s.name }
+
+// Tiles returns in rising order how many rows of activations Dot may take at once.
+func (s *Set) Tiles() []int { return s.tiles }
+
+// need panics unless n is at least want.
+func need(what string, n, want int) {
+	if n < want {
+		panic(fmt.Sprintf("kernels: %s of %d, at least %d are needed", what, n, want))
+	}
+}
+
+// Shape is the shape of a product of blocks of codes with rows of activations.
+type Shape struct {
+	// Bits of a code: 2, 4 or 8.
+	Bits int
+	// Rows of activations: one of Tiles.
+	Rows int
+	// Blocks of 16 matrix rows, Stride bytes apart.
+	Blocks, Stride int
+	// Groups of columns in a block with a sum of their own, of Steps steps each.
+	Groups, Steps int
+}
+
+// Words returns the number of 32-bit words of activations in a step.
+func (s Shape) Words() int { return 8 / s.Bits }
+
+// Dot sets totals[block][group][row][lane] to the exact sum of the unsigned
+// codes of the lane's matrix row times the row's digits.
+//
+// w holds blocks as package quant lays them out. Word k of a row of activations
+// holds the signed digits of columns 4k to 4k+3, lowest byte first; x holds the
+// words as [word][row].
+func (s *Set) Dot(totals []int32, w []byte, x []uint32, sh Shape) {
+	need("totals", len(totals), sh.Blocks*sh.Groups*sh.Rows*quant.BlockRows)
+	need("codes", len(w), (sh.Blocks-1)*sh.Stride+sh.Groups*sh.Steps*quant.StepBytes)
+	need("activations", len(x), sh.Groups*sh.Steps*sh.Words()*sh.Rows)
+	need("stride", sh.Stride, sh.Groups*sh.Steps*quant.StepBytes)
+	s.dot(totals, w, x, sh)
+}
+
+// Final is how totals become floats.
+type Final struct {
+	// Blocks, Groups and Rows are those of the totals, where each row has Planes
+	// neighbouring rows of digits, lowest first.
+	Blocks, Groups, Rows, Planes int
+	// Half tells that the scales are float16 for each group, [group][lane], and not float32 for each lane.
+	Half bool
+	// ScaleStride is the distance in bytes between the scales of two blocks.
+	ScaleStride int
+	// Starts holds for each row and group what is added to the total, [row][group].
+	Starts []float64
+	// Steps holds the step of the activations of each row.
+	Steps []float32
+	// Out is the step of the grid that the product is rounded to, 0 for none.
+	Out float32
+	// Mul is multiplied to the rounded product.
+	Mul float32
+}
+
+// Finish sets dst[row*stride + block*16 + lane] to the product that the totals
+// of [Set.Dot] stand for: for each group, in order, float32(start + total) *
+// step * scale; their sum on the output grid; times Mul.
+func (s *Set) Finish(dst []float32, stride int, totals []int32, scales []byte, f *Final) {
+	size := 4 * quant.BlockRows
+	if f.Half {
+		size = 2 * quant.BlockRows * f.Groups
+	}
+	need("results", len(dst), (f.Rows-1)*stride+f.Blocks*quant.BlockRows)
+	need("totals", len(totals), f.Blocks*f.Groups*f.Rows*f.Planes*quant.BlockRows)
+	need("scales", len(scales), (f.Blocks-1)*f.ScaleStride+size)
+	need("starts", len(f.Starts), f.Rows*f.Groups)
+	need("steps", len(f.Steps), f.Rows)
+	s.finish(dst, stride, totals, scales, f)
+}
+
+// Quantize writes the digits of n = clamp(round_half_even(x/step), lo, hi), lo
+// where that is not a number, and returns the sum of all n. Plane p of the
+// digits begins at dst[p*len(dst)/planes]; n is the sum of digit p times 256^p.
+// lo and hi are whole numbers of at most so many digits. A last word is filled up with zeros.
+func (s *Set) Quantize(dst []uint32, x []float32, planes int, step, lo, hi float32) int64 {
+	need("digits", len(dst), planes*((len(x)+3)/4))
+	return s.quantize(dst, x, planes, step, lo, hi)
+}
+
+// MaxAbs returns the largest magnitude, or not a number if there is one.
+func (s *Set) MaxAbs(x []float32) float32 { return s.maxAbs(x) }
+
+// DotF32 returns the sum of a[i]*b[i] in 16 lanes.
+func (s *Set) DotF32(a, b []float32) float32 {
+	need("second operand", len(b), len(a))
+	return s.dotF32(a, b)
+}
+
+// FloatShape is the shape of a product of bfloat16 with float32.
+type FloatShape struct {
+	// Rows and Cols of the matrix.
+	Rows, Cols int
+	// Batch is the number of rows of activations.
+	Batch int
+	// Mul is multiplied to every product.
+	Mul float32
+}
+
+// MulBF16 sets dst[b*stride + r] to the product in 16 lanes of row r of w, which
+// lies row after row, with row b of x, times Mul.
+func (s *Set) MulBF16(dst []float32, stride int, w []byte, x []float32, sh FloatShape) {
+	need("results", len(dst), (sh.Batch-1)*stride+sh.Rows)
+	need("matrix", len(w), 2*sh.Rows*sh.Cols)
+	need("activations", len(x), sh.Batch*sh.Cols)
+	s.mulBF16(dst, stride, w, x, sh)
+}
+
+// Norm sets dst = x*inv, and times weight unless that is nil. dst may be x.
+func (s *Set) Norm(dst, x, weight []float32, inv float32) {
+	need("result", len(dst), len(x))
+	if weight != nil {
+		need("weight", len(weight), len(x))
+	}
+	s.norm(dst, x, weight, inv)
+}
+
+// AddNorm sets state = (state + x*inv*weight) * mul, where weight may be nil for ones.
+func (s *Set) AddNorm(state, x, weight []float32, inv, mul float32) {
+	need("state", len(state), len(x))
+	if weight != nil {
+		need("weight", len(weight), len(x))
+	}
+	s.addNorm(state, x, weight, inv, mul)
+}
+
+// AddMul sets dst = (a+b)*mul. dst may be a or b.
+func (s *Set) AddMul(dst, a, b []float32, mul float32) {
+	need("first operand", len(a), len(dst))
+	need("second operand", len(b), len(dst))
+	s.addMul(dst, a, b, mul)
+}
+
+// GELUMul sets dst = gelu(a)*b. dst may be a or b.
+func (s *Set) GELUMul(dst, a, b []float32) {
+	need("first operand", len(a), len(dst))
+	need("second operand", len(b), len(dst))
+	s.geluMul(dst, a, b)
+}
+
+// Softcap sets x = limit*tanh(x/limit).
+func (s *Set) Softcap(x []float32, limit float32) { s.softcap(x, limit) }
+
+// Rotate turns the pairs (i, i+half) of x by the angles whose half sines, then half cosines are in table.
+func (s *Set) Rotate(x, table []float32) {
+	need("table", len(table), len(x))
+	s.rotate(x, table)
+}
+
+// AttentionShape is the shape of the work on one block of a cache.
+type AttentionShape struct {
+	// Heads of the query that share keys and values.
+	Heads int
+	// Dim is the length of a head.
+	Dim int
+	// Positions to work on.
+	Positions int
+	// Stride is the distance between the scores of two heads.
+	Stride int
+}
+
+// Scores sets dst[head*Stride + pos] to the dot product in 16 lanes of the
+// head's query with the key at pos, times scale. q is [head][dim], keys [pos][dim].
+func (s *Set) Scores(dst, q, keys []float32, sh AttentionShape, scale float32) {
+	sh.check(len(dst), len(q), len(keys))
+	s.scores(dst, q, keys, sh, scale)
+}
+
+// ScoresInt8 is [Set.Scores] on codes: the dot product is multiplied by keyScale, then by scale.
+func (s *Set) ScoresInt8(dst, q []float32, keys []int8, sh AttentionShape, keyScale, scale float32) {
+	sh.check(len(dst), len(q), len(keys))
+	s.scoresInt8(dst, q, keys, sh, keyScale, scale)
+}
+
+// check panics on operands that are too short.
+func (s AttentionShape) check(scores, heads, cache int) {
+	need("scores", scores, (s.Heads-1)*s.Stride+s.Positions)
+	need("heads", heads, s.Heads*s.Dim)
+	need("cache", cache, s.Positions*s.Dim)
+}
+
+// Softmax replaces scores by exp(score - largest), and returns the largest and
+// the sum in 16 lanes. If there is a score that is not a number, so is the sum.
+func (s *Set) Softmax(w []float32) (largest, total float32) {
+	need("scores", len(w), 1)
+	return s.softmax(w)
+}
+
+// WeightedSum sets dst[head][i] to the sum of w[head*Stride + pos] * values[pos][i] in the order of positions.
+func (s *Set) WeightedSum(dst, w, values []float32, sh AttentionShape) {
+	sh.check(len(w), len(dst), len(values))
+	s.weighted(dst, w, values, sh)
+}
+
+// WeightedSumInt8 is [Set.WeightedSum] on codes.
+func (s *Set) WeightedSumInt8(dst, w []float32, values []int8, sh AttentionShape) {
+	sh.check(len(w), len(dst), len(values))
+	s.weightedInt(dst, w, values, sh)
+}
+
+// ScaleAdd sets dst = dst*old + part*add.
+func (s *Set) ScaleAdd(dst, part []float32, old, add float32) {
+	need("part", len(part), len(dst))
+	s.scaleAdd(dst, part, old, add)
+}
+
+// ScaleDiv sets dst = dst*mul / div.
+func (s *Set) ScaleDiv(dst []float32, mul, div float32) { s.scaleDiv(dst, mul, div) }
+
+// Read reads all bytes and returns a number that depends on them: it measures memory.
+func (s *Set) Read(data []byte) uint64 { return s.read(data) }

@@ -1,0 +1,194 @@
+package gemma4
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+
+	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/tokenizer"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// activationStep is about the step of the static grids and of the int8 caches of
+// synthetic packs: 127 of them reach beyond the numbers around 1 that norms give.
+const activationStep = 0.04
+
+// Synthesize writes a pack of random weights in the shapes of a config.json into
+// req.Dir, under the name and version of a plugin: in the formats that the rules of
+// its quantization_config give, with scales that keep the activations around 1, and
+// with static grids for activations and caches. It goes the way of [Convert] but for
+// the checkpoint, so that such a pack always is as one of the real weights would be.
+// The same config.json gives the same bytes everywhere; req.Model does not matter.
+func Synthesize(ctx context.Context, id zoo.PluginID, config []byte, req zoo.SynthesizeRequest) error {
+	cfg, err := ParseConfig(config)
+	if err != nil {
+		return err
+	}
+	if cfg.Quantization == nil {
+		return &UnsupportedError{Field: "quantization_config", Got: "absent", Want: fmt.Sprintf("one with quant_method %q", quantMethod)}
+	}
+	plan, err := newPlan(ctx, cfg, synthetic{cfg})
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{
+		zoo.ConfigFile:          config,
+		zoo.GenerationFile:      fmt.Appendf(nil, `{"bos_token_id":%d,"eos_token_id":%d,"pad_token_id":%d}`, syntheticBOS, syntheticEOS, syntheticPad),
+		zoo.TokenizerConfigFile: []byte(`{"bos_token":"<bos>","eos_token":"<eos>"}`),
+	}
+	if files[zoo.TokenizerFile], err = tokenizer.Compile(syntheticTokenizer(cfg.Text.VocabSize)); err != nil {
+		return fmt.Errorf("tokenizer of a synthetic pack: %w", err)
+	}
+	w, err := zoo.NewPackWriter(req.Dir, id, map[string]string{zoo.RecipeWeights: zoo.RandomWeights}, nil)
+	if err != nil {
+		return err
+	}
+	err = writePack(ctx, w, plan, files, req.Progress)
+	return errors.Join(err, w.Close())
+}
+
+// synthetic is a source of random numbers. Those of a row follow from the names of
+// its module and its number alone, so that rows can be made in any order.
+type synthetic struct{ cfg *Config }
+
+// weights implements source. The head repeats the embedding.
+func (s synthetic) weights(_ context.Context, m module) (*weights, error) {
+	if m.name == headName && s.cfg.TieWordEmbeddings {
+		return nil, nil
+	}
+	bits, err := s.cfg.Quantization.Bits(fullName(m.name), m.kind == table)
+	if err != nil {
+		return nil, err
+	}
+	name := m.name
+	if name == headName {
+		name = "embed_tokens"
+	}
+	stream := nameNoise(name)
+	if bits == 0 {
+		return &weights{
+			module: m, Format: quant.BF16, rowBytes: int64(2 * m.cols),
+			row: func(r int, buf []byte, _ []float32) []byte {
+				buf = buf[:2*m.cols]
+				stream.of(r).fill(buf)
+				for i := 1; i < len(buf); i += 2 {
+					// Either sign, and a magnitude from 1/32 to 1/8.
+					buf[i] = buf[i]&0x80 | 0x3d
+				}
+				return buf
+			},
+		}, nil
+	}
+	if m.cols*bits%8 != 0 {
+		return nil, &TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns of %d bits do not fill bytes", m.cols, bits)}
+	}
+	format, groups := quant.Format{Bits: bits, Scale: quant.ScaleF32}, 1
+	if layers := s.cfg.Text.NumHiddenLayers; m.name == "embed_tokens_per_layer" && layers > 1 {
+		groups = layers
+		format.Group = m.cols / groups
+	}
+	width, step := m.cols*bits/8, codeStep(bits, m.cols/groups)
+	return &weights{
+		module: m, Format: format, groups: groups, rowBytes: int64(width + 4*groups),
+		row: func(r int, buf []byte, scales []float32) []byte {
+			n := stream.of(r)
+			for i := range scales[:groups] {
+				scales[i] = n.around(step)
+			}
+			buf = buf[:width]
+			n.fill(buf)
+			return buf
+		},
+	}, nil
+}
+
+// codeStep returns a scale with which a row of cols random codes has a length near 1.
+func codeStep(bits, cols int) float64 {
+	// The mean square of -n to n-1 is (2n²+1)/6.
+	n := float64(int(1) << (bits - 1))
+	return 1 / math.Sqrt((2*n*n+1)/6*float64(cols))
+}
+
+// vector implements source: from 0.5 to 1.
+func (synthetic) vector(m module) ([]float32, error) {
+	n := nameNoise(m.name)
+	v := make([]float32, m.cols)
+	for i := range v {
+		v[i] = 0.5 + float32(n.next()>>57)/256
+	}
+	return v, nil
+}
+
+// number implements source.
+func (synthetic) number(c constant) (float32, bool, error) {
+	n := nameNoise(c.name)
+	if c.scale {
+		return n.around(activationStep), true, nil
+	}
+	return n.around(0.75), true, nil // the factor after a layer
+}
+
+// rounding implements source. The head has no grids, as in the official layout.
+func (synthetic) rounding(m module) (in, out float32, err error) {
+	if m.name == headName {
+		return 0, 0, nil
+	}
+	n := nameNoise(m.name + ".rounding")
+	return n.around(activationStep), n.around(activationStep), nil
+}
+
+// finish implements source: there is nothing to be left over.
+func (synthetic) finish() error { return nil }
+
+// files implements source.
+func (synthetic) files() []string { return nil }
+
+// noise is a stream of random numbers (SplitMix64). They need to be quick and the same
+// everywhere, no more.
+type noise uint64
+
+// nameNoise returns the stream of a name.
+func nameNoise(name string) noise {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // a hash takes everything
+	return noise(h.Sum64())
+}
+
+// of returns the stream of a row.
+func (n noise) of(row int) *noise {
+	seed := n ^ noise(row)*0x9fb21c651e98df25
+	s := noise(seed.next())
+	return &s
+}
+
+// next returns the next number.
+func (n *noise) next() uint64 {
+	*n += 0x9e3779b97f4a7c15
+	z := uint64(*n)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// around returns a number from a half to one and a half of x.
+func (n *noise) around(x float64) float32 {
+	return float32(x * (0.5 + float64(n.next()>>40)/(1<<24)))
+}
+
+// fill fills with random bytes: every byte is a valid code.
+func (n *noise) fill(dst []byte) {
+	s := *n
+	for ; len(dst) >= 8; dst = dst[8:] {
+		binary.LittleEndian.PutUint64(dst, s.next())
+	}
+	if len(dst) > 0 {
+		var last [8]byte
+		binary.LittleEndian.PutUint64(last[:], s.next())
+		copy(dst, last[:])
+	}
+	*n = s
+}
