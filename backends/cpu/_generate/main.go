@@ -28,6 +28,7 @@ var amd64 = []struct {
 	add  func(c *build.Context)
 }{
 	{"dot", addDots},
+	{"dot_avx2", addDots256},
 }
 
 func main() {
@@ -49,6 +50,7 @@ func generate(dir string) error {
 		}
 	}
 	return writeGo(dir, "tables_amd64.go", func(w io.Writer) {
+		dotTable(w, "AVX2", tiles256)
 		dotTable(w, "AVX512", tiles512)
 	})
 }

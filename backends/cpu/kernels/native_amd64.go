@@ -10,10 +10,24 @@ type dotFunc func(totals *int32, w *byte, x *uint32, blocks, stride, groups, ste
 // native returns the sets in assembly that this machine runs, the fastest last.
 func native() (all []*Set) {
 	x := &cpu.X86
+	if x.HasAVX2 && x.HasF16C {
+		all = append(all, avx2())
+	}
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI {
 		all = append(all, avx512())
 	}
 	return all
+}
+
+// avx2 returns the kernels on 256-bit registers.
+func avx2() *Set {
+	s := Generic()
+	s.name = "avx2"
+	s.tiles = []int{1, 2, 3, 4, 6}
+	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
+		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+	}
+	return s
 }
 
 // avx512 returns the kernels on 512-bit registers.

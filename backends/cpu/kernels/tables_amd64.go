@@ -4,6 +4,31 @@
 
 package kernels
 
+// dotsAVX2 holds the products of codes by bits and rows.
+var dotsAVX2 = [9][7]dotFunc{
+	2: {
+		1: dot2x1AVX2,
+		2: dot2x2AVX2,
+		3: dot2x3AVX2,
+		4: dot2x4AVX2,
+		6: dot2x6AVX2,
+	},
+	4: {
+		1: dot4x1AVX2,
+		2: dot4x2AVX2,
+		3: dot4x3AVX2,
+		4: dot4x4AVX2,
+		6: dot4x6AVX2,
+	},
+	8: {
+		1: dot8x1AVX2,
+		2: dot8x2AVX2,
+		3: dot8x3AVX2,
+		4: dot8x4AVX2,
+		6: dot8x6AVX2,
+	},
+}
+
 // dotsAVX512 holds the products of codes by bits and rows.
 var dotsAVX512 = [9][25]dotFunc{
 	2: {
