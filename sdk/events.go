@@ -24,6 +24,11 @@ type Events struct {
 	Verify func(what string, doneBytes, totalBytes int64)
 	// Gate tells how far a gate has come, in steps of the named stage.
 	Gate func(stage string, done, total int)
+	// Synthesize tells how many bytes of random weights have been made.
+	Synthesize func(doneBytes, totalBytes int64)
+	// Bench tells how far a benchmark has come, in rounds of the named stage. None
+	// of its calls falls into a time that is measured.
+	Bench func(stage string, done, total int)
 	// Notice passes on one sentence that the user should see.
 	Notice func(text string)
 }
@@ -32,13 +37,15 @@ type Events struct {
 func (e Events) serial() Events {
 	mu := new(sync.Mutex)
 	return Events{
-		Resolved: serial1(mu, e.Resolved),
-		Waiting:  serial2(mu, e.Waiting),
-		Download: serial1(mu, e.Download),
-		Convert:  serial2(mu, e.Convert),
-		Verify:   serial3(mu, e.Verify),
-		Gate:     serial3(mu, e.Gate),
-		Notice:   serial1(mu, e.Notice),
+		Resolved:   serial1(mu, e.Resolved),
+		Waiting:    serial2(mu, e.Waiting),
+		Download:   serial1(mu, e.Download),
+		Convert:    serial2(mu, e.Convert),
+		Verify:     serial3(mu, e.Verify),
+		Gate:       serial3(mu, e.Gate),
+		Synthesize: serial2(mu, e.Synthesize),
+		Bench:      serial3(mu, e.Bench),
+		Notice:     serial1(mu, e.Notice),
 	}
 }
 
@@ -78,5 +85,5 @@ func serial3[A, B, C any](mu *sync.Mutex, f func(A, B, C)) func(A, B, C) {
 // isZero reports whether no callback is set.
 func (e Events) isZero() bool {
 	return e.Resolved == nil && e.Waiting == nil && e.Download == nil && e.Convert == nil &&
-		e.Verify == nil && e.Gate == nil && e.Notice == nil
+		e.Verify == nil && e.Gate == nil && e.Synthesize == nil && e.Bench == nil && e.Notice == nil
 }

@@ -65,13 +65,7 @@ func (z *Zoo) Open(ctx context.Context, name string, opts ...Option) (*Model, er
 	if err != nil {
 		return nil, err
 	}
-	receipt, state, err := z.store.ReadReceipt(s.pack, pluginID(s.about))
-	if err == nil {
-		var notice string
-		if notice, err = zoo.Admit(s.name, receipt, state, set.policy); notice != "" {
-			set.events.Notice(notice)
-		}
-	}
+	receipt, state, err := z.admit(set, s)
 	if err != nil {
 		return nil, errors.Join(err, s.pack.Close())
 	}
@@ -85,6 +79,19 @@ func (z *Zoo) Open(ctx context.Context, name string, opts ...Option) (*Model, er
 			s.name, receipt.Activations, receipt.Cache, m.info.Activations, m.info.Cache))
 	}
 	return m, nil
+}
+
+// admit decides by the receipt whether a pack may be opened.
+func (z *Zoo) admit(set settings, s subject) (*zoo.Receipt, zoo.ReceiptState, error) {
+	receipt, state, err := z.store.ReadReceipt(s.pack, pluginID(s.about))
+	if err != nil {
+		return nil, state, err
+	}
+	notice, err := zoo.Admit(s.name, receipt, state, set.policy)
+	if notice != "" {
+		set.events.Notice(notice)
+	}
+	return receipt, state, err
 }
 
 // unlike reports whether a model runs by default otherwise than it was gated.
@@ -203,6 +210,11 @@ func (z *Zoo) load(ctx context.Context, set settings, s subject) (*Model, error)
 	if err != nil {
 		return nil, fmt.Errorf("%s on backend %q: %w", s.name, r.device.Name(), err)
 	}
+	return &Model{info: s.info(r, m), pack: s.pack, engine: m, text: r.text, events: set.events}, nil
+}
+
+// info describes a pack and how it runs.
+func (s subject) info(r prepared, m *engine.Model) Info {
 	info := Info{
 		Name:        s.name,
 		Pack:        s.pack.Digest(),
@@ -219,7 +231,7 @@ func (z *Zoo) load(ctx context.Context, set settings, s subject) (*Model, error)
 	if s.record != nil {
 		info.Version = s.record.Version()
 	}
-	return &Model{info: info, pack: s.pack, engine: m, text: r.text, events: set.events}, nil
+	return info
 }
 
 // chooseBackend returns the named backend, or for "auto" the first that is
@@ -227,6 +239,7 @@ func (z *Zoo) load(ctx context.Context, set settings, s subject) (*Model, error)
 func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why string, err error) {
 	if name == "" || name == AutoBackend {
 		var refused []string
+		var errs []error
 		for _, b := range all {
 			err := b.Available()
 			if err == nil {
@@ -239,8 +252,9 @@ func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why
 				return b, why, nil
 			}
 			refused = append(refused, fmt.Sprintf("%s is not available: %v", b.Name(), err))
+			errs = append(errs, fmt.Errorf("backend %q is not available: %w", b.Name(), err))
 		}
-		return nil, "", fmt.Errorf("no backend is available: %s", strings.Join(refused, "; "))
+		return nil, "", errors.Join(errs...)
 	}
 	names := make([]string, 0, len(all))
 	for _, b := range all {

@@ -110,6 +110,10 @@ func (p *progress) events() sdk.Events {
 		Gate: func(stage string, done, total int) {
 			p.update("gate: "+stage, false, int64(done), int64(total), 0)
 		},
+		Synthesize: func(done, total int64) { p.update("write random weights", true, done, total, 0) },
+		Bench: func(stage string, done, total int) {
+			p.update("bench: "+stage, false, int64(done), int64(total), 0)
+		},
 	}
 }
 

@@ -1,0 +1,33 @@
+package sdk
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// privateMemory returns the bytes of this process's memory that are resident and that
+// no file backs, or 0 if that is not known.
+func privateMemory() int64 {
+	kib, _ := strconv.ParseInt(strings.TrimSuffix(lineOf("/proc/self/status", "RssAnon"), " kB"), 10, 64)
+	return kib << 10
+}
+
+// processorName returns the name that the processor gives itself, or "".
+func processorName() string { return lineOf("/proc/cpuinfo", "model name") }
+
+// lineOf returns the value of the first line "key: value" in a file, or "".
+func lineOf(file, key string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == key {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
