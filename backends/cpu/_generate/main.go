@@ -29,6 +29,16 @@ var amd64 = []struct {
 }{
 	{"dot", addDots},
 	{"dot_avx2", addDots256},
+	{"sums", addSums},
+	{"attention", addAttention},
+}
+
+// forARM64 lists the files for arm64 and what adds their functions.
+var forARM64 = []struct {
+	name string
+	add  func(a *arm64)
+}{
+	{"dot", addDotsNEON},
 }
 
 func main() {
@@ -48,6 +58,14 @@ func generate(dir string) error {
 		if err := writeAMD64(dir, f.name, f.add); err != nil {
 			return fmt.Errorf("%s for amd64: %w", f.name, err)
 		}
+	}
+	for _, f := range forARM64 {
+		if err := writeARM64(dir, f.name, f.add); err != nil {
+			return fmt.Errorf("%s for arm64: %w", f.name, err)
+		}
+	}
+	if err := writeGo(dir, "tables_arm64.go", func(w io.Writer) { dotTable(w, "NEON", tilesNEON) }); err != nil {
+		return err
 	}
 	return writeGo(dir, "tables_amd64.go", func(w io.Writer) {
 		dotTable(w, "AVX2", tiles256)

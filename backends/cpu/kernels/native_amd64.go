@@ -4,9 +4,6 @@ package kernels
 
 import "golang.org/x/sys/cpu"
 
-// dotFunc is Set.Dot for one number of bits and rows.
-type dotFunc func(totals *int32, w *byte, x *uint32, blocks, stride, groups, steps int)
-
 // native returns the sets in assembly that this machine runs, the fastest last.
 func native() (all []*Set) {
 	x := &cpu.X86

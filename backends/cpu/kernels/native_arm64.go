@@ -2,5 +2,28 @@
 
 package kernels
 
+import (
+	"runtime"
+
+	"golang.org/x/sys/cpu"
+)
+
 // native returns the sets in assembly that this machine runs, the fastest last.
-func native() []*Set { return nil }
+func native() (all []*Set) {
+	// All of Apple's processors for macOS have the dot product; old systems do not tell.
+	if cpu.ARM64.HasASIMDDP || runtime.GOOS == "darwin" {
+		all = append(all, neon())
+	}
+	return all
+}
+
+// neon returns the kernels on 128-bit registers with the dot product extension.
+func neon() *Set {
+	s := Generic()
+	s.name = "neon"
+	s.tiles = []int{1, 2, 3, 4, 6}
+	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
+		dotsNEON[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+	}
+	return s
+}
