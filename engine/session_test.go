@@ -33,7 +33,7 @@ func newDecoder(t *testing.T) *decoder {
 	}
 	p, w := backendtest.Decoder(shape)
 	opts := backends.Options{Threads: 2, MaxRows: 8, MaxLogits: 3, Activations: backends.ActivationsStatic}
-	m, err := engine.Load(t.Context(), p, w, cpu.New(), opts)
+	m, err := engine.Load(t.Context(), p, w, cpu.New(""), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func request(t testing.TB, name, suffix string) gate.Request {
 		t.Fatal(err)
 	}
 	return gate.Request{
-		Pack: pack, Program: p, Backend: cpu.New(), Text: packText{tok, generation.Stops}, Reference: reference,
+		Pack: pack, Program: p, Backend: cpu.New(""), Text: packText{tok, generation.Stops}, Reference: reference,
 		Plugin: zoo.PluginID{Name: about.Name, Version: about.Version},
 	}
 }

@@ -148,7 +148,7 @@ func run(t *testing.T, p *program.Program, w *backendtest.Weights) {
 		return // honest, but more than a fuzzer should allocate
 	}
 	opts := backends.Options{Threads: 1, MaxRows: 2, MaxLogits: 1, Activations: backends.ActivationsStatic}
-	e, err := cpu.New().Compile(t.Context(), p, w, opts)
+	e, err := cpu.New("").Compile(t.Context(), p, w, opts)
 	if err != nil {
 		return
 	}

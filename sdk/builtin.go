@@ -1,6 +1,8 @@
 package sdk
 
 import (
+	"os"
+
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu"
 	"github.com/zoo-sdk/zoo/plugins/gemma4e2b"
@@ -12,7 +14,8 @@ func builtinPlugins() []zoo.Plugin {
 	return []zoo.Plugin{gemma4e2b.New()}
 }
 
-// builtinBackends lists the backends of this build; "auto" takes the first one that is available.
+// builtinBackends lists the backends of this build; "auto" takes the first one
+// that is available. ZOO_CPU names the kernels of the cpu backend.
 func builtinBackends() []backends.Backend {
-	return []backends.Backend{cpu.New()}
+	return []backends.Backend{cpu.New(os.Getenv("ZOO_CPU"))}
 }

@@ -89,8 +89,12 @@ type store struct {
 	key, value program.BufferID
 }
 
+// size implements task.
+func (s *store) size() (units, work int) { return s.e.live, 4 * s.e.live * s.e.buf[s.key].cols }
+
 // do implements task.
-func (s *store) do(_, first, end int) {
+func (s *store) do(worker, first, end int) {
+	codes := s.e.scratch[worker].codes
 	for r := first; r < end; r++ {
 		row := s.e.rows[r]
 		c := &s.e.slots[row.Slot].caches[s.cache]
@@ -104,11 +108,18 @@ func (s *store) do(_, first, end int) {
 				copy(p.values[at:], v)
 				continue
 			}
-			for i := range k {
-				p.keyCodes[at+i] = int8(toGrid(k[i], c.KeyScale, -128, 127))
-				p.valueCodes[at+i] = int8(toGrid(v[i], c.ValueScale, -128, 127))
-			}
+			s.e.round(p.keyCodes[at:][:c.HeadDim], k, codes, c.KeyScale)
+			s.e.round(p.valueCodes[at:][:c.HeadDim], v, codes, c.ValueScale)
 		}
+	}
+}
+
+// round writes the codes of x on a grid; words is room for them.
+func (e *executor) round(dst []int8, x []float32, words []uint32, grid float32) {
+	words = words[:(len(x)+3)/4]
+	e.kernels.Quantize(words, x, 1, grid, -128, 127)
+	for i := range dst {
+		dst[i] = int8(words[i/4] >> (i % 4 * 8))
 	}
 }
 

@@ -9,32 +9,55 @@ import (
 	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 )
 
-// Backend runs programs on the processor. Its zero value is ready for use.
-type Backend struct{}
+// Backend runs programs on the processor.
+type Backend struct {
+	kernels *kernels.Set
+	err     error // why there are none
+}
 
-// New returns the backend.
-func New() *Backend { return &Backend{} }
+// New returns the backend with the named set of kernels: "generic", "avx2",
+// "avx512" or "neon", or "" for the fastest that this processor runs. Where it
+// does not run the set, Available and Compile say so.
+func New(set string) *Backend {
+	k, err := kernels.Named(set)
+	return &Backend{k, err}
+}
+
+// Kernels returns the names of the sets that this processor runs, the fastest last.
+func Kernels() (names []string) {
+	for _, s := range kernels.Variants() {
+		names = append(names, s.Name())
+	}
+	return names
+}
 
 // Name implements backends.Backend.
 func (*Backend) Name() string { return "cpu" }
 
 // Describe implements backends.Backend.
-func (*Backend) Describe() string {
-	return fmt.Sprintf("%s, %d processors, generic kernels", runtime.GOARCH, runtime.GOMAXPROCS(0))
+func (b *Backend) Describe() string {
+	if b.err != nil {
+		return runtime.GOARCH
+	}
+	return fmt.Sprintf("%s, %d processors, %s kernels", runtime.GOARCH, runtime.GOMAXPROCS(0), b.kernels.Name())
 }
 
 // Available implements backends.Backend.
-func (*Backend) Available() error { return nil }
+func (b *Backend) Available() error { return b.err }
 
 // Compile implements backends.Backend.
-func (*Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (backends.Executor, error) {
+func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (backends.Executor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
+	}
+	if b.err != nil {
+		return nil, b.err
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -46,7 +69,8 @@ func (*Backend) Compile(ctx context.Context, p *program.Program, w backends.Weig
 	if err != nil {
 		return nil, err
 	}
-	c := compiler{e: &executor{p: p, opts: opts, limit: fixedPoint(opts.Activations)}, w: w}
+	c := compiler{e: &executor{p: p, opts: opts, kernels: b.kernels}, w: w}
+	c.e.planes, c.e.limit = fixedPoint(opts.Activations)
 	c.buffers()
 	for i, op := range p.Ops {
 		c.index = i
@@ -57,12 +81,12 @@ func (*Backend) Compile(ctx context.Context, p *program.Program, w backends.Weig
 			c.e.profile = append(c.e.profile, backends.OpProfile{Name: name})
 		}
 	}
-	for _, n := range c.integers {
-		c.e.stats.BufferBytes += n.bytes()
+	for _, d := range c.digits {
+		c.e.stats.BufferBytes += d.bytes()
 	}
 	c.e.scratch = make([]scratch, opts.Threads)
 	for i := range c.e.scratch {
-		c.e.scratch[i].sum = make([]float32, c.headDim)
+		c.e.scratch[i] = c.need.scratch()
 	}
 	c.e.pool = newPool(opts.Threads)
 	return c.e, nil
@@ -112,9 +136,27 @@ type compiler struct {
 	w        backends.Weights
 	index    int // of the operation at hand
 	selected bool
-	headDim  int
-	integers []*integers // of the first, second, … operand of every product
-	kinds    []string    // of operations, for the profile
+	digits   []*digits // of the first, second, … operand of every product
+	need     needs
+	kinds    []string // of operations, for the profile
+}
+
+// needs is how much scratch memory the operations take at most.
+type needs struct{ words, totals, sharers, headDim int }
+
+// scratch returns a worker's memory.
+func (n needs) scratch() scratch {
+	return scratch{
+		digits:  make([]uint32, n.words),
+		totals:  make([]int32, n.totals),
+		more:    make([]int32, n.totals),
+		gate:    make([]float32, n.totals),
+		up:      make([]float32, n.totals),
+		weights: make([]float32, n.sharers*backends.BlockPositions),
+		sums:    make([]float32, n.sharers*n.headDim),
+		largest: make([]float32, 2*n.sharers), totalsOf: make([]float32, 2*n.sharers),
+		codes: make([]uint32, (n.headDim+3)/4),
+	}
 }
 
 // kind returns the number of a kind of operation.
@@ -153,7 +195,7 @@ func (c *compiler) buffers() {
 		c.e.angles[i] = angles{freqs: r.Freqs, table: make([]float32, opts.MaxRows*2*len(r.Freqs))}
 	}
 	for _, k := range p.Caches {
-		c.headDim = max(c.headDim, k.HeadDim)
+		c.need.headDim = max(c.need.headDim, k.HeadDim)
 	}
 }
 
@@ -204,15 +246,15 @@ func (c *compiler) vector(id program.WeightID) []float32 {
 // cols returns the length of a buffer.
 func (c *compiler) cols(id program.BufferID) int { return c.e.p.Buffers[id].Cols }
 
-// add appends a step of the replay: units a batch row and units in all, and multiplications a row.
-func (c *compiler) add(kind string, t task, perRow, fixed, work int) {
-	c.e.ops = append(c.e.ops, operation{task: t, op: c.index, kind: c.kind(kind), unitsPerRow: perRow, units: fixed, workPerRow: work})
+// add appends a step of the replay.
+func (c *compiler) add(kind string, t task) {
+	c.e.ops = append(c.e.ops, operation{task: t, op: c.index, kind: c.kind(kind)})
 }
 
 // addProduct is add for what reads a matrix, so many bytes of it.
-func (c *compiler) addProduct(kind string, m quant.Matrix, bytes int64, t task, units, work int) {
+func (c *compiler) addProduct(kind string, m quant.Matrix, bytes int64, t task) {
 	c.e.stats.StepBytes += bytes
-	c.add(fmt.Sprintf("%s %s %dx%d", kind, m.Format, m.Rows, m.Cols), t, 0, units, work)
+	c.add(fmt.Sprintf("%s %s %dx%d", kind, m.Format, m.Rows, m.Cols), t)
 	c.e.ops[len(c.e.ops)-1].bytes = bytes
 }
 
@@ -223,34 +265,34 @@ func (c *compiler) op(op program.Op) {
 	case op.Embed != nil:
 		m, data := c.weight(op.Embed.Table)
 		e.stats.StepBytes += int64(m.CodeBytes() + m.Groups()*4)
-		c.add("embed", &embed{e, m, data, op.Embed.Out, op.Embed.Mul}, 1, 0, m.Cols)
+		c.add("embed", &embed{e, m, data, op.Embed.Out, op.Embed.Mul})
 	case op.Linear != nil:
 		c.linear(op.Linear)
 	case op.GateUp != nil:
 		c.gateUp(op.GateUp)
 	case op.Norm != nil:
 		o := op.Norm
-		c.add("norm", &norm{e, o.In, o.Out, c.vector(o.Weight), o.Cols, o.Eps, o.Rotation}, 1, 0, 4*c.cols(o.In))
+		c.add("norm", &norm{e, o.In, o.Out, c.vector(o.Weight), o.Cols, o.Eps, o.Rotation})
 	case op.AddNorm != nil:
 		o := op.AddNorm
-		c.add("add norm", &addNorm{e, o.State, o.In, c.vector(o.Weight), o.Eps, one(o.Mul)}, 1, 0, 4*c.cols(o.In))
+		c.add("add norm", &addNorm{e, o.State, o.In, c.vector(o.Weight), o.Eps, one(o.Mul)})
 	case op.Store != nil:
 		o := op.Store
-		c.add("store", &store{e, o.Cache, o.Key, o.Value}, 1, 0, 4*c.cols(o.Key))
+		c.add("store", &store{e, o.Cache, o.Key, o.Value})
 	case op.Attention != nil:
 		o := op.Attention
-		// The work depends on the positions; it is taken as that of one block.
-		c.add("attention", &attention{e, o.Cache, o.Query, o.Out, o.Heads, o.Scale}, o.Heads, 0, 2*backends.BlockPositions*c.cols(o.Query))
+		a := &attention{e, o.Cache, o.Query, o.Out, o.Heads, o.Scale}
+		c.need.sharers = max(c.need.sharers, o.Heads/e.p.Caches[o.Cache].KVHeads)
+		c.add("attention", a)
+		c.add("attention", &combine{a})
 	case op.AddMul != nil:
 		o := op.AddMul
-		c.add("add", &addMul{e, o.A, o.B, o.Out, o.Mul}, 1, 0, c.cols(o.Out))
+		c.add("add", &addMul{e, o.A, o.B, o.Out, o.Mul})
 	case op.GELUMul != nil:
 		o := op.GELUMul
-		c.add("gelu", &geluMul{e, o.A, o.B, o.Out, o.First}, 1, 0, 16*c.cols(o.A))
+		c.add("gelu", &geluMul{e, o.A, o.B, o.Out, o.First})
 	case op.Softcap != nil:
-		o := op.Softcap
-		n := c.cols(o.Buffer)
-		c.add("softcap", &softcap{e, o.Buffer, o.Cap}, 0, (n+softcapUnit-1)/softcapUnit, 16*n)
+		c.add("softcap", &softcap{e, op.Softcap.Buffer, op.Softcap.Cap})
 	case op.Select != nil:
 		c.selected = true
 		e.ops = append(e.ops, operation{op: c.index, keep: op.Select.Buffers})
@@ -272,49 +314,54 @@ func (c *compiler) linear(o *program.Linear) {
 	for _, p := range o.Parts {
 		rows += p.Rows
 	}
-	work := rows * m.Cols
 	if !m.Codes() {
-		c.addProduct("linear", m, int64(rows*m.RowBytes()), &floatLinear{c.e, m, data, o.In, one(o.Mul), o.Parts}, rows, work)
+		c.addProduct("linear", m, int64(rows*m.RowBytes()), &floatLinear{c.e, m, data, o.In, one(o.Mul), o.Parts, rows})
 		return
 	}
-	q := c.quantizer(m, o.In)
-	t := &linear{e: c.e, padded: q.padded, mul: one(o.Mul)}
-	blocks := 0
+	q := &quantize{e: c.e, in: o.In, m: m}
+	t := &linear{e: c.e, work: rows * m.Cols}
 	for _, p := range o.Parts {
 		n := (p.Rows + quant.BlockRows - 1) / quant.BlockRows
+		r := c.rounding(p.Rounding)
 		t.parts = append(t.parts, linearPart{
-			product:    c.product(q, m, data, p.Rounding),
-			firstBlock: p.First / quant.BlockRows, blocks: n, out: p.Out,
+			product:    product{m, data, c.operand(q, r.InScale, c.planes(r)), r.OutScale, one(o.Mul)},
+			firstBlock: p.First / quant.BlockRows, blocks: n, rows: p.Rows, out: p.Out,
 		})
-		blocks += n
+		t.units += n
 	}
-	c.add("quantize", q, 1, 0, 2*m.Cols*len(q.operands))
-	c.addProduct("linear", m, int64(blocks*m.BlockBytes()), t, blocks, work)
+	c.add("quantize", q)
+	c.addProduct("linear", m, int64(t.units*m.BlockBytes()), t)
 }
 
 // gateUp compiles a fused pair of products.
 func (c *compiler) gateUp(o *program.GateUp) {
 	m, data := c.weight(o.Weight)
-	q := c.quantizer(m, o.In)
+	q := &quantize{e: c.e, in: o.In, m: m}
+	gate, up := c.rounding(o.Gate), c.rounding(o.Up)
+	planes := max(c.planes(gate), c.planes(up))
 	t := &gateUp{
-		e: c.e, padded: q.padded, out: o.Out, cols: c.cols(o.Out),
-		gate: c.product(q, m, data, o.Gate), up: c.product(q, m, data, o.Up),
+		e: c.e, out: o.Out, units: m.NumBlocks() / 2, work: m.Rows * m.Cols,
+		gate: product{m, data, c.operand(q, gate.InScale, planes), gate.OutScale, 1},
+		up:   product{m, data, c.operand(q, up.InScale, planes), up.OutScale, 1},
 	}
-	c.add("quantize", q, 1, 0, 2*m.Cols*len(q.operands))
-	c.addProduct("gate and up", m, m.SizeBytes(), t, m.NumBlocks()/2, m.Rows*m.Cols)
+	c.add("quantize", q)
+	c.addProduct("gate and up", m, m.SizeBytes(), t)
 }
 
-// quantizer returns the task that makes integers of a product's input.
-func (c *compiler) quantizer(m quant.Matrix, in program.BufferID) *quantize {
-	return &quantize{e: c.e, in: in, cols: m.Cols, padded: m.Steps() * m.StepCols(), group: m.Group}
-}
-
-// product binds a matrix to its input on the grid that the options ask for.
-func (c *compiler) product(q *quantize, m quant.Matrix, data []byte, r program.Rounding) product {
+// rounding returns the grids that the options ask for.
+func (c *compiler) rounding(r program.Rounding) program.Rounding {
 	if c.e.opts.Activations != backends.ActivationsStatic {
-		r = program.Rounding{}
+		return program.Rounding{}
 	}
-	return product{m: m, data: data, operand: c.operand(q, r.InScale, m.Groups()), out: r.OutScale}
+	return r
+}
+
+// planes returns the number of digits of a product's input.
+func (c *compiler) planes(r program.Rounding) int {
+	if r.InScale != 0 {
+		return 1
+	}
+	return c.e.planes
 }
 
 // rows returns the most rows that are live at this point of the program.
@@ -326,18 +373,22 @@ func (c *compiler) rows() int {
 }
 
 // operand returns the operand on a grid; parts of a product that share a grid share it.
-func (c *compiler) operand(q *quantize, grid float32, groups int) *operand {
+func (c *compiler) operand(q *quantize, grid float32, planes int) *operand {
 	for _, o := range q.operands {
 		if o.grid == grid {
 			return o
 		}
 	}
 	n := len(q.operands)
-	if n == len(c.integers) {
-		c.integers = append(c.integers, &integers{})
+	if n == len(c.digits) {
+		c.digits = append(c.digits, &digits{})
 	}
-	c.integers[n].grow(c.rows(), q.padded, groups)
-	o := &operand{grid: grid, narrow: grid != 0 || c.e.limit == max8, integers: c.integers[n]}
+	words := q.m.Steps() * q.m.StepCols() / 4
+	c.digits[n].grow(c.rows(), words*planes, q.m.Groups())
+	c.need.words = max(c.need.words, words*planes)
+	tiles := c.e.kernels.Tiles()
+	c.need.totals = max(c.need.totals, maxTotals, min(tiles[len(tiles)-1], c.rows()*planes)*q.m.Groups()*quant.BlockRows)
+	o := &operand{grid: grid, planes: planes, words: words, digits: c.digits[n]}
 	q.operands = append(q.operands, o)
 	return o
 }

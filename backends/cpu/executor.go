@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
 )
@@ -26,10 +27,6 @@ type operation struct {
 	task task
 	// op is the index of the program's operation, of which this may be a part.
 	op int
-	// unitsPerRow times the live rows, plus units, is the number of units.
-	unitsPerRow, units int
-	// workPerRow is the number of multiplications for a live row.
-	workPerRow int
 	// kind indexes the executor's profile.
 	kind int
 	// bytes is the number of weight bytes read.
@@ -40,10 +37,12 @@ type operation struct {
 
 // executor implements backends.Executor.
 type executor struct {
-	p     *program.Program
-	opts  backends.Options
-	limit float32 // largest fixed-point activation
-	pool  *pool
+	p       *program.Program
+	opts    backends.Options
+	kernels *kernels.Set
+	planes  int     // digits of a fixed-point activation
+	limit   float32 // its largest magnitude
+	pool    *pool
 
 	ops     []operation
 	buf     []buffer
@@ -55,9 +54,11 @@ type executor struct {
 	closed  bool
 
 	// of the step under way
-	rows  []backends.Row
-	live  int
-	layer int // the next to trace; -1 stands for what comes before the first
+	rows     []backends.Row
+	live     int
+	tilings  tilings
+	partials partials
+	layer    int // the next to trace; -1 stands for what comes before the first
 }
 
 // row returns row r of a buffer.
@@ -160,13 +161,12 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 
 // run does an operation for the live rows.
 func (e *executor) run(op *operation) {
-	units, work := op.unitsPerRow*e.live+op.units, op.workPerRow*e.live
 	if e.profile == nil {
-		e.pool.run(op, units, work)
+		e.pool.run(op)
 		return
 	}
 	start := time.Now()
-	e.pool.run(op, units, work)
+	e.pool.run(op)
 	p := &e.profile[op.kind]
 	p.Calls++
 	p.Time += time.Since(start)
@@ -221,7 +221,7 @@ func (e *executor) begin(b *backends.Batch) error {
 	if wanted > e.opts.MaxLogits {
 		return fmt.Errorf("%w: %d rows want logits, %d may", fault.ErrUsage, wanted, e.opts.MaxLogits)
 	}
-	e.live = len(e.rows)
+	e.setLive(len(e.rows))
 	for i, r := range e.rows {
 		s := &e.slots[r.Slot]
 		for c := range s.caches {
@@ -253,7 +253,26 @@ func (e *executor) keep(buffers []program.BufferID) {
 		}
 		n++
 	}
+	e.setLive(n)
+}
+
+// setLive sets how many rows the operations that follow work on.
+func (e *executor) setLive(n int) {
 	e.live = n
+	e.tilings.cut(n, e.kernels.Tiles())
+}
+
+// scratch is a worker's memory.
+type scratch struct {
+	digits       []uint32 // of one row
+	totals, more []int32  // of the blocks at hand
+	gate, up     []float32
+	final        kernels.Final
+
+	weights           []float32 // [heads that share keys, 256]
+	sums              []float32 // [heads that share keys, dim]
+	largest, totalsOf []float32 // [2, heads that share keys]
+	codes             []uint32  // of one key or value
 }
 
 // traceBefore shows the state where operation op of the program begins the first layer or follows the end of a layer.

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"runtime"
 	"slices"
@@ -17,7 +16,10 @@ import (
 var sink atomic.Uint64
 
 // ReadBandwidth implements backends.Meter.
-func (*Backend) ReadBandwidth(ctx context.Context, data []byte, threads, rounds int) (float64, error) {
+func (b *Backend) ReadBandwidth(ctx context.Context, data []byte, threads, rounds int) (float64, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
@@ -33,7 +35,7 @@ func (*Backend) ReadBandwidth(ctx context.Context, data []byte, threads, rounds 
 				share := data[len(data)/threads*w:][:len(data)/threads]
 				for len(share) > 0 && ctx.Err() == nil {
 					n := min(readChunk, len(share))
-					sink.Add(readAll(share[:n]))
+					sink.Add(b.kernels.Read(share[:n]))
 					share = share[n:]
 				}
 			})
@@ -51,15 +53,3 @@ func (*Backend) ReadBandwidth(ctx context.Context, data []byte, threads, rounds 
 
 // readChunk is the number of bytes after which a reader looks whether it should stop.
 const readChunk = 1 << 20
-
-// readAll reads every byte and returns a number that depends on all words.
-func readAll(data []byte) (sum uint64) {
-	for ; len(data) >= 64; data = data[64:] {
-		line := (*[64]byte)(data)
-		sum += binary.LittleEndian.Uint64(line[0:]) + binary.LittleEndian.Uint64(line[8:]) +
-			binary.LittleEndian.Uint64(line[16:]) + binary.LittleEndian.Uint64(line[24:]) +
-			binary.LittleEndian.Uint64(line[32:]) + binary.LittleEndian.Uint64(line[40:]) +
-			binary.LittleEndian.Uint64(line[48:]) + binary.LittleEndian.Uint64(line[56:])
-	}
-	return sum
-}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/internal/fmath"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
@@ -17,6 +18,9 @@ type embed struct {
 	mul  float32
 }
 
+// size implements task.
+func (t *embed) size() (units, work int) { return t.e.live, t.e.live * t.m.Cols }
+
 // do implements task.
 func (t *embed) do(_, first, end int) {
 	for r := first; r < end; r++ {
@@ -29,8 +33,8 @@ func (t *embed) do(_, first, end int) {
 }
 
 // inverseRMS returns 1/sqrt(mean(x^2) + eps).
-func inverseRMS(x []float32, eps float32) float32 {
-	mean := dot(x, x) / float32(len(x))
+func inverseRMS(k *kernels.Set, x []float32, eps float32) float32 {
+	mean := k.DotF32(x, x) / float32(len(x))
 	return 1 / float32(math.Sqrt(float64(mean+eps)))
 }
 
@@ -45,38 +49,21 @@ type norm struct {
 	rotation program.RotationID
 }
 
+// size implements task.
+func (n *norm) size() (units, work int) { return n.e.live, 4 * n.e.live * n.e.buf[n.in].cols }
+
 // do implements task.
 func (n *norm) do(_, first, end int) {
+	k := n.e.kernels
 	for r := first; r < end; r++ {
 		in, out := n.e.row(n.in, r), n.e.row(n.out, r)
 		for at := 0; at < len(in); at += n.cols {
 			x, y := in[at:at+n.cols], out[at:at+n.cols]
-			inv := inverseRMS(x, n.eps)
-			if n.weight == nil {
-				for i, v := range x {
-					y[i] = float32(v * inv)
-				}
-			} else {
-				for i, v := range x {
-					y[i] = float32(float32(v*inv) * n.weight[i])
-				}
-			}
+			k.Norm(y, x, n.weight, inverseRMS(k, x, n.eps))
 			if n.rotation != program.None {
-				rotate(y, n.e.angles[n.rotation].row(r))
+				k.Rotate(y, n.e.angles[n.rotation].row(r))
 			}
 		}
-	}
-}
-
-// rotate turns the pairs (i, i+half) of a head by angles given as half sines, then half cosines.
-func rotate(x, table []float32) {
-	half := len(x) / 2
-	sin, cos := table[:half], table[half:]
-	lo, hi := x[:half], x[half:]
-	for i := range half {
-		a, b := lo[i], hi[i]
-		lo[i] = float32(a*cos[i]) - float32(b*sin[i])
-		hi[i] = float32(b*cos[i]) + float32(a*sin[i])
 	}
 }
 
@@ -109,18 +96,15 @@ type addNorm struct {
 	eps, mul  float32
 }
 
+// size implements task.
+func (a *addNorm) size() (units, work int) { return a.e.live, 4 * a.e.live * a.e.buf[a.in].cols }
+
 // do implements task.
 func (a *addNorm) do(_, first, end int) {
+	k := a.e.kernels
 	for r := first; r < end; r++ {
-		x, h := a.e.row(a.in, r), a.e.row(a.state, r)
-		inv := inverseRMS(x, a.eps)
-		for i, v := range x {
-			y := float32(v * inv)
-			if a.weight != nil {
-				y = float32(y * a.weight[i])
-			}
-			h[i] = float32((h[i] + y) * a.mul)
-		}
+		x := a.e.row(a.in, r)
+		k.AddNorm(a.e.row(a.state, r), x, a.weight, inverseRMS(k, x, a.eps), a.mul)
 	}
 }
 
@@ -131,13 +115,13 @@ type addMul struct {
 	mul       float32
 }
 
+// size implements task.
+func (t *addMul) size() (units, work int) { return t.e.live, t.e.live * t.e.buf[t.out].cols }
+
 // do implements task.
 func (t *addMul) do(_, first, end int) {
 	for r := first; r < end; r++ {
-		a, b, out := t.e.row(t.a, r), t.e.row(t.b, r), t.e.row(t.out, r)
-		for i := range out {
-			out[i] = float32((a[i] + b[i]) * t.mul)
-		}
+		t.e.kernels.AddMul(t.e.row(t.out, r), t.e.row(t.a, r), t.e.row(t.b, r), t.mul)
 	}
 }
 
@@ -148,14 +132,14 @@ type geluMul struct {
 	first     int
 }
 
+// size implements task.
+func (t *geluMul) size() (units, work int) { return t.e.live, 16 * t.e.live * t.e.buf[t.a].cols }
+
 // do implements task.
 func (t *geluMul) do(_, first, end int) {
 	for r := first; r < end; r++ {
-		a, out := t.e.row(t.a, r), t.e.row(t.out, r)
-		b := t.e.row(t.b, r)[t.first:][:len(a)]
-		for i, v := range a {
-			out[i] = float32(fmath.GELU(v) * b[i])
-		}
+		a := t.e.row(t.a, r)
+		t.e.kernels.GELUMul(t.e.row(t.out, r), a, t.e.row(t.b, r)[t.first:][:len(a)])
 	}
 }
 
@@ -169,13 +153,16 @@ type softcap struct {
 // softcapUnit is the number of columns in a unit of softcap.
 const softcapUnit = 256
 
+// size implements task.
+func (t *softcap) size() (units, work int) {
+	n := t.e.buf[t.buf].cols
+	return (n + softcapUnit - 1) / softcapUnit, 16 * n * t.e.live
+}
+
 // do implements task.
 func (t *softcap) do(_, first, end int) {
 	for r := range t.e.live {
 		x := t.e.row(t.buf, r)
-		x = x[first*softcapUnit : min(end*softcapUnit, len(x))]
-		for i, v := range x {
-			x[i] = float32(t.cap * fmath.Tanh(v/t.cap))
-		}
+		t.e.kernels.Softcap(x[first*softcapUnit:min(end*softcapUnit, len(x))], t.cap)
 	}
 }

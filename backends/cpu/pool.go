@@ -6,35 +6,40 @@ import (
 	"sync/atomic"
 )
 
-// task is a piece of a step. do runs the units [first, end) on one worker.
+// task is a piece of a step.
 type task interface {
+	// size returns the number of units that the work of this step divides into, and the number of multiplications in all.
+	size() (units, work int)
+	// do runs the units [first, end) on one worker.
 	do(worker, first, end int)
 }
 
 const (
-	// spins is how often a waiting thread looks again, yielding each time, before it sleeps.
-	spins = 200
 	// minWork is the number of multiplications below which waking other threads costs more than it saves.
-	minWork = 1 << 15
-	// chunksPerWorker is into how many pieces a task is cut for each worker, so that a slow one holds nobody up for long.
-	chunksPerWorker = 4
+	minWork = 1 << 17
+	// maxPieces is into how many pieces the share of a worker is cut at most, so
+	// that the others can take over where one is slow.
+	maxPieces = 8
+	// spins is how often a waiting thread looks again before it lets others run.
+	spins = 4000
+	// yields is how often it then looks, letting others run each time, before it sleeps.
+	yields = 200
 )
 
-// pool is a set of threads that share the units of a task. The caller of run is
-// worker 0 and never waits for a worker that has not begun: what others have
-// not claimed it does itself, so a busy machine costs no more than the help it
-// withholds. Workers sleep when there is nothing to do.
+// pool is a set of threads that share the units of a task. Each worker has a
+// share of its own, which lies in one piece in memory, and takes from the shares
+// of others when it is done. The caller of run is worker 0 and never waits for a
+// worker that has not begun: what others have not claimed it does itself, so a
+// busy machine costs no more than the help it withholds. Workers sleep when
+// there is nothing to do.
 type pool struct {
-	workers int
+	shares []share
+	number atomic.Uint32 // of the current task
 
-	// state is the number of the task in the upper half and its next unclaimed
-	// chunk in the lower, or closed. A chunk is claimed by raising it: that the
-	// number is still the same proves that op, units and chunks belong to it.
-	state    atomic.Uint64
+	// of the current task
 	op       atomic.Pointer[operation]
 	units    atomic.Int64
-	chunks   atomic.Int64
-	finished atomic.Int64 // chunks of the current task
+	finished atomic.Int64 // pieces
 
 	closing atomic.Bool
 	asleep  []atomic.Bool
@@ -42,13 +47,18 @@ type pool struct {
 	done    sync.WaitGroup
 }
 
-// closed as the lower half of the state means that nothing can be claimed.
-const closed = 1<<32 - 1
+// share is what of a task is a worker's own. Its state holds the number of the
+// task in the upper half, then the number of pieces, then that of the next
+// unclaimed one, of 16 bits each. A piece is claimed by raising it: that the
+// state was still the same proves that the pool's op and units belong to it.
+type share struct {
+	state atomic.Uint64
+	_     [56]byte // a cache line of its own
+}
 
 // newPool starts workers-1 threads.
 func newPool(workers int) *pool {
-	p := &pool{workers: workers, asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
-	p.state.Store(closed)
+	p := &pool{shares: make([]share, workers), asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
 	for w := 1; w < workers; w++ {
 		p.wake[w] = make(chan struct{}, 1)
 		p.done.Add(1)
@@ -57,43 +67,58 @@ func newPool(workers int) *pool {
 	return p
 }
 
-// run shares the units of an operation between the workers and returns when all
-// are done. work is the number of multiplications in all.
-func (p *pool) run(op *operation, units, work int) {
+// run shares the units of an operation between the workers and returns when all are done.
+func (p *pool) run(op *operation) {
+	units, work := op.task.size()
 	if units == 0 {
 		return
 	}
-	if p.workers == 1 || units == 1 || work < minWork {
+	workers := len(p.shares)
+	if workers == 1 || units == 1 || work < minWork {
 		op.task.do(0, 0, units)
 		return
 	}
-	chunks := int64(min(units, p.workers*chunksPerWorker))
+	pieces := min(maxPieces, (units+workers-1)/workers)
 	p.op.Store(op)
 	p.units.Store(int64(units))
-	p.chunks.Store(chunks)
 	p.finished.Store(0)
-	number := p.state.Load()>>32 + 1
-	p.state.Store(number << 32)
+	number := p.number.Load() + 1
+	for w := range p.shares {
+		p.shares[w].state.Store(uint64(number)<<32 | uint64(pieces)<<16)
+	}
+	p.number.Store(number)
 	p.signal()
-	for p.claim(0) {
+	p.work(0)
+	for i := 0; p.finished.Load() < int64(pieces*workers); i++ {
+		if i >= spins {
+			runtime.Gosched()
+		}
 	}
-	for p.finished.Load() < chunks {
-		runtime.Gosched()
-	}
-	p.state.Store(number<<32 | closed)
 }
 
-// claim takes the next chunk of the current task and does it. It reports
-// whether there may be more.
-func (p *pool) claim(w int) bool {
-	s := p.state.Load()
-	op, units, chunks := p.op.Load(), p.units.Load(), p.chunks.Load()
-	next := int64(s & closed)
-	if next >= chunks {
+// work claims and does pieces, first of the worker's own share, until there are none.
+func (p *pool) work(w int) {
+	for i := range p.shares {
+		for owner := (w + i) % len(p.shares); p.claim(w, owner); {
+		}
+	}
+}
+
+// claim takes the next piece of an owner's share and does it. It reports whether there may be more.
+func (p *pool) claim(w, owner int) bool {
+	state := &p.shares[owner].state
+	s := state.Load()
+	op, units := p.op.Load(), int(p.units.Load())
+	pieces, next := int(s>>16&0xffff), int(s&0xffff)
+	if next >= pieces {
 		return false
 	}
-	if p.state.CompareAndSwap(s, s+1) {
-		op.task.do(w, int(units*next/chunks), int(units*(next+1)/chunks))
+	if state.CompareAndSwap(s, s+1) {
+		// Pieces are numbered through all shares.
+		all, piece := pieces*len(p.shares), owner*pieces+next
+		if first, end := units*piece/all, units*(piece+1)/all; first < end {
+			op.task.do(w, first, end)
+		}
 		p.finished.Add(1)
 	}
 	return true
@@ -101,8 +126,8 @@ func (p *pool) claim(w int) bool {
 
 // signal wakes the workers that sleep.
 func (p *pool) signal() {
-	for w := 1; w < p.workers; w++ {
-		if p.asleep[w].CompareAndSwap(true, false) {
+	for w := 1; w < len(p.shares); w++ {
+		if p.asleep[w].Load() && p.asleep[w].CompareAndSwap(true, false) {
 			p.wake[w] <- struct{}{}
 		}
 	}
@@ -111,27 +136,28 @@ func (p *pool) signal() {
 // loop serves worker w until the pool is closed.
 func (p *pool) loop(w int) {
 	defer p.done.Done()
-	for seen := uint64(0); !p.closing.Load(); {
-		for p.claim(w) {
-		}
+	for seen := uint32(0); !p.closing.Load(); {
+		p.work(w)
 		seen = p.await(w, seen)
 	}
 }
 
 // await returns the number of the current task when it is later than the seen one, or when the pool closes.
-func (p *pool) await(w int, seen uint64) uint64 {
-	news := func() bool { return p.state.Load()>>32 != seen || p.closing.Load() }
+func (p *pool) await(w int, seen uint32) uint32 {
+	news := func() bool { return p.number.Load() != seen || p.closing.Load() }
 	for {
-		for range spins {
+		for i := range spins + yields {
 			if news() {
-				return p.state.Load() >> 32
+				return p.number.Load()
 			}
-			runtime.Gosched()
+			if i >= spins {
+				runtime.Gosched()
+			}
 		}
 		p.asleep[w].Store(true)
 		// Look once more: the announcement may have come before the flag. Whoever clears the flag owns the wake-up.
 		if news() && p.asleep[w].CompareAndSwap(true, false) {
-			return p.state.Load() >> 32
+			return p.number.Load()
 		}
 		<-p.wake[w]
 		// The announcer may have been slow, and this the wake-up for a task that is done: look again.

@@ -11,6 +11,9 @@ import (
 // counting is a task that counts how often each unit is done, and by which worker last.
 type counting struct{ done, by []atomic.Int32 }
 
+// size implements task.
+func (c *counting) size() (units, work int) { return len(c.done), minWork }
+
 // do implements task.
 func (c *counting) do(worker, first, end int) {
 	for u := first; u < end; u++ {
@@ -31,7 +34,7 @@ func TestPool(t *testing.T) {
 		for i := range 3000 {
 			units := i % 131
 			c := &counting{make([]atomic.Int32, units), make([]atomic.Int32, units)}
-			p.run(&operation{task: c}, units, minWork)
+			p.run(&operation{task: c})
 			for u := range units {
 				if n := c.done[u].Load(); n != 1 {
 					t.Fatalf("%d workers, task %d: unit %d of %d was done %d times", workers, i, u, units, n)
@@ -53,6 +56,9 @@ type meeting struct {
 	late    <-chan struct{}
 	missed  atomic.Bool
 }
+
+// size implements task.
+func (m *meeting) size() (units, work int) { return int(m.want), minWork }
 
 // do implements task.
 func (m *meeting) do(int, int, int) {
@@ -86,7 +92,7 @@ func TestPoolWakes(t *testing.T) {
 		late := make(chan struct{})
 		timer := time.AfterFunc(10*time.Second, func() { close(late) })
 		m := &meeting{want: workers, late: late}
-		p.run(&operation{task: m}, workers, minWork)
+		p.run(&operation{task: m})
 		timer.Stop()
 		if m.missed.Load() {
 			t.Fatalf("%d of %d workers took part", m.present.Load(), workers)

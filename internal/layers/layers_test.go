@@ -25,7 +25,7 @@ var rows = [][]string{
 	{"internal/filelock", "internal/mmap"},
 	{"catalog", "quant", "tokenizer", "chat"},
 	{"download", "program"},
-	{"checkpoint", "backends"},
+	{"checkpoint", "backends", "backends/cpu/kernels"},
 	{"zoo", "backends/cpu", "backends/backendtest"},
 	{"engine"},
 	{"gate"},
@@ -43,7 +43,7 @@ type fence struct {
 }
 
 var fences = []fence{
-	{module + "/backends/cpu", []string{"sdk"}, "engine, gate and plugins know operations and models, not devices"},
+	{module + "/backends/cpu/...", []string{"sdk", "backends/cpu"}, "engine, gate and plugins know operations and models, not devices"},
 	{module + "/backends/metal", []string{"sdk"}, "engine, gate and plugins know operations and models, not devices"},
 	{module + "/plugins/...", []string{"plugins", "sdk"}, "sdk/builtin.go alone names plugins"},
 	{"github.com/nlpodyssey/safetensors/...", []string{"checkpoint"}, "checkpoint is the one wrapper, which checks first"},

@@ -74,7 +74,7 @@ func TestFullSize(t *testing.T) {
 	}
 	var e *engine.Model
 	timed(t, "load", func() (err error) {
-		e, err = engine.Load(t.Context(), program, pack, cpu.New(), backends.Options{Cache: backends.CacheInt8, Context: 4096})
+		e, err = engine.Load(t.Context(), program, pack, cpu.New(os.Getenv("ZOO_CPU")), backends.Options{Cache: backends.CacheInt8, Context: 4096})
 		return err
 	})
 	defer e.Close()

@@ -108,7 +108,7 @@ func (m *model) load(t *testing.T, o backends.Options) *engine.Model {
 		o.MaxRows = 64
 	}
 	o.MaxLogits = o.MaxRows
-	e, err := engine.Load(t.Context(), m.program, m.weights, cpu.New(), o)
+	e, err := engine.Load(t.Context(), m.program, m.weights, cpu.New(os.Getenv("ZOO_CPU")), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -605,7 +605,7 @@ func BenchmarkDecode(b *testing.B) {
 	m := open(b, "demo")
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			e, err := engine.Load(b.Context(), m.program, m.weights, cpu.New(), backends.Options{Cache: backends.CacheInt8, Threads: threads})
+			e, err := engine.Load(b.Context(), m.program, m.weights, cpu.New(os.Getenv("ZOO_CPU")), backends.Options{Cache: backends.CacheInt8, Threads: threads})
 			if err != nil {
 				b.Fatal(err)
 			}

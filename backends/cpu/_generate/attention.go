@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// addAttention adds the kernels that weight values.
+func addAttention(c *build.Context) {
+	for _, s := range []simd{simd512} {
+		for _, n := range []element{elementF32, elementInt8} {
+			for _, t := range s.weighted {
+				weighted(c, s, n, t[0], t[1])
+			}
+		}
+	}
+}
+
+// weightedAhead is how many positions ahead values are asked for: a tile reads
+// a part of a row at each position, which is too far from the last for the
+// machine to foresee at a page's end.
+const weightedAhead = 8
+
+// weighted adds a kernel that adds the values of all positions, times the
+// weights of some heads, for a tile of columns after another, then for single
+// registers of columns.
+func weighted(c *build.Context, s simd, n element, heads, registers int) {
+	name := fmt.Sprintf("weighted%s%dx%d%s", n.name, heads, registers, s.name)
+	function(c, name, fmt.Sprintf("func(dst, w *float32, values *%s, dim, positions, stride int)", n.goType),
+		fmt.Sprintf("%s sums the values for %d heads, %d registers of columns at once.", name, heads, registers))
+	values, cols := param(c, "values"), param(c, "dim")
+	valueStride := paramBytes(c, "dim", n.bytes)
+	w := newRowSet(c, heads, paramBytes(c, "stride", floatBytes))
+	dst := newRowSet(c, heads, paramBytes(c, "dim", floatBytes))
+	c.Load(c.Param("dst"), dst.bases[0])
+	dst.setBase(c)
+
+	// tile does the columns of some registers.
+	tile := func(loop string, registers int, mask reg.Register) {
+		c.Load(c.Param("w"), w.bases[0])
+		w.setBase(c)
+		row, left := c.GP64(), param(c, "positions")
+		c.MOVQ(values, row)
+		sums := s.zeros(c, heads*registers)
+		c.Label(loop)
+		widened := make([]reg.VecVirtual, registers)
+		for i := range widened {
+			widened[i] = s.vec(c)
+			n.widen(c, operand.Mem{Base: row, Disp: i * s.width * n.bytes}, mask, widened[i])
+		}
+		for h := range heads {
+			weight := s.vec(c)
+			c.VBROADCASTSS(w.at(h, 0), weight)
+			for i, v := range widened {
+				product := s.vec(c)
+				c.VMULPS(v, weight, product)
+				sum := sums[h*registers+i]
+				c.VADDPS(product, sum, sum)
+			}
+		}
+		w.advance(c, floatBytes)
+		c.ADDQ(valueStride, row)
+		c.DECQ(left)
+		c.JNZ(operand.LabelRef(loop))
+		for h := range heads {
+			for i := range registers {
+				to, sum := dst.at(h, i*s.width*floatBytes), sums[h*registers+i]
+				if mask == nil {
+					c.VMOVUPS(sum, to)
+				} else {
+					c.VMOVUPS(sum, mask, to)
+				}
+			}
+		}
+	}
+	// tiles does as many tiles as there are columns for.
+	tiles := func(name string, registers int) {
+		end := name + "end"
+		c.SUBQ(operand.I32(registers*s.width), cols)
+		c.JLT(operand.LabelRef(end))
+		c.Label(name)
+		tile(name+"position", registers, nil)
+		dst.advance(c, registers*s.width*floatBytes)
+		c.ADDQ(operand.I32(registers*s.width*n.bytes), values)
+		c.SUBQ(operand.I32(registers*s.width), cols)
+		c.JGE(operand.LabelRef(name))
+		c.Label(end)
+		c.ADDQ(operand.I32(registers*s.width), cols)
+	}
+	tiles("many", registers)
+	tiles("one", 1)
+	if s.width == sumLanes {
+		mask := ragged(c, cols)
+		c.KTESTW(mask, mask)
+		c.JZ(operand.LabelRef("done"))
+		tile("tailposition", 1, mask)
+		c.Label("done")
+	}
+	c.VZEROUPPER()
+	c.RET()
+}

@@ -1,0 +1,177 @@
+package cpu
+
+import (
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// Largest magnitudes of fixed-point activations: the largest numbers of one,
+// two and three signed 8-bit digits when all digits are at most 127.
+const (
+	max8  = 127
+	max16 = 127<<8 + 127
+	max24 = 127<<16 + 127<<8 + 127
+)
+
+// fixedPoint returns the number of digits and the largest magnitude for a kind of activations.
+func fixedPoint(a backends.Activations) (planes int, limit float32) {
+	switch a {
+	case backends.Activations8:
+		return 1, max8
+	case backends.Activations16:
+		return 2, max16
+	}
+	return 3, max24
+}
+
+// tile is a run of rows whose activations are multiplied at once.
+type tile struct{ first, rows int }
+
+// tilings holds, for each number of digits, how the live rows are cut.
+type tilings [3]struct {
+	tiles []tile
+	of    []int // the tile of each row
+}
+
+// cut divides n rows into the largest tiles that the kernels take.
+func (t *tilings) cut(n int, sizes []int) {
+	for p := range t {
+		planes, s := p+1, &t[p]
+		s.tiles, s.of = s.tiles[:0], s.of[:0]
+		for first := 0; first < n; {
+			rows := 1
+			for _, size := range sizes {
+				if size%planes == 0 && size/planes <= n-first {
+					rows = size / planes
+				}
+			}
+			for range rows {
+				s.of = append(s.of, len(s.tiles))
+			}
+			s.tiles = append(s.tiles, tile{first, rows})
+			first += rows
+		}
+	}
+}
+
+// operand is a batch's activations as digits of integers, on one grid.
+type operand struct {
+	grid   float32 // the static step, or 0 for fixed point
+	planes int     // digits of an integer
+	words  int     // of a row and plane: four digits each
+	*digits
+}
+
+// digits is the memory of an operand. The first operands of all products
+// share one, the second ones another: they are used up before the next product.
+type digits struct {
+	words  []uint32  // for each tile [word][row, plane]
+	steps  []float32 // of each row
+	starts []float64 // of each row and group, [rows, groups]: what the codes' midpoint adds
+}
+
+// grow makes room for as many rows, words and groups.
+func (d *digits) grow(rows, words, groups int) {
+	d.words = atLeast(d.words, rows*words)
+	d.steps = atLeast(d.steps, rows)
+	d.starts = atLeast(d.starts, rows*groups)
+}
+
+// atLeast returns s, or zeros if it is shorter than n.
+func atLeast[T any](s []T, n int) []T {
+	if len(s) < n {
+		return make([]T, n)
+	}
+	return s
+}
+
+// bytes returns the memory held.
+func (d *digits) bytes() int64 { return int64(4*len(d.words) + 4*len(d.steps) + 8*len(d.starts)) }
+
+// tile returns the words of a tile.
+func (o *operand) tile(t tile) []uint32 {
+	n := o.words * o.planes
+	return o.digits.words[t.first*n:][:t.rows*n]
+}
+
+// quantize is the task that fills operands; a unit is a row.
+type quantize struct {
+	e        *executor
+	in       program.BufferID
+	operands []*operand
+	m        quant.Matrix // that the operands are multiplied with
+}
+
+// size implements task.
+func (q *quantize) size() (units, work int) {
+	return q.e.live, 2 * q.e.live * q.m.Cols * len(q.operands)
+}
+
+// do implements task.
+func (q *quantize) do(worker, first, end int) {
+	s := &q.e.scratch[worker]
+	for r := first; r < end; r++ {
+		x := q.e.row(q.in, r)
+		for _, o := range q.operands {
+			q.row(s, o, x, r)
+		}
+	}
+}
+
+// row makes the digits of one row.
+func (q *quantize) row(s *scratch, o *operand, x []float32, r int) {
+	k := q.e.kernels
+	tiling := &q.e.tilings[o.planes-1]
+	t := tiling.tiles[tiling.of[r]]
+	dst, single := o.tile(t), t.rows*o.planes == 1
+	row := s.digits[:o.planes*o.words]
+	if single {
+		row = dst
+	}
+	if used := (len(x) + 3) / 4; used < o.words {
+		clear(row)
+	}
+	var sum int64
+	if o.grid != 0 {
+		o.steps[r] = o.grid
+		sum = k.Quantize(row, x, 1, o.grid, -128, 127)
+	} else if step := k.MaxAbs(x) / q.e.limit; step == 0 {
+		o.steps[r] = 0
+		clear(row)
+	} else {
+		o.steps[r] = step
+		sum = k.Quantize(row, x, o.planes, step, -q.e.limit, q.e.limit)
+	}
+	midpoint := -float64(q.m.Midpoint())
+	if groups := q.m.Groups(); q.m.Group > 0 {
+		sumGroups(o.starts[r*groups:][:groups], row, o.planes, q.m.Group/4, midpoint)
+	} else {
+		o.starts[r] = midpoint * float64(sum)
+	}
+	if !single {
+		for p := range o.planes {
+			at := (r-t.first)*o.planes + p
+			for _, w := range row[p*o.words:][:o.words] {
+				dst[at] = w
+				at += t.rows * o.planes
+			}
+		}
+	}
+}
+
+// sumGroups sets starts to the sums of the integers of each group, times factor. A group has so many words in each plane.
+func sumGroups(starts []float64, row []uint32, planes, words int, factor float64) {
+	for g := range starts {
+		total, weight := int64(0), int64(1)
+		for p := range planes {
+			sum := int32(0)
+			for _, w := range row[p*len(row)/planes+g*words:][:words] {
+				sum += int32(int8(w)) + int32(int8(w>>8)) + int32(int8(w>>16)) + int32(int8(w>>24))
+			}
+			total += int64(sum) * weight
+			weight <<= 8
+		}
+		starts[g] = factor * float64(total)
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/zoo-sdk/zoo/sdk"
+)
+
+// Places in a plot, in its own units.
+const (
+	plotWidth, plotHeight   = 800.0, 480.0
+	plotLeft, plotRight     = 80.0, 770.0
+	plotTop, plotBottom     = 80.0, 415.0
+	plotLegend, plotSpacing = 100.0, 20.0 // the first line of the legend, and the distance of the next
+)
+
+// plotColours tell lines apart, also for those who see few colours.
+var plotColours = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"}
+
+// plot is a picture of lines over a logarithmic axis.
+type plot struct {
+	title, subtitle string
+	across, up      string // what the axes are
+	lines           []plotLine
+}
+
+// plotLine is one line, its points from left to right.
+type plotLine struct {
+	name   string
+	points []plotPoint
+}
+
+// plotPoint is a point with the range that it was measured in.
+type plotPoint struct {
+	x            float64
+	y, low, high float64
+}
+
+// speedPlot draws the speed of decoding against the length of the context.
+func speedPlot(reports []*sdk.BenchReport) *plot {
+	p := &plot{title: "Decode speed by context length", across: "context (tokens)", up: "decode (tokens/s)"}
+	models := map[string]bool{}
+	for _, r := range reports {
+		if len(r.Curve) == 0 {
+			continue
+		}
+		models[benchModel(r)] = true
+		line := plotLine{name: benchTitle(r)}
+		for _, c := range r.Curve {
+			line.points = append(line.points, plotPoint{float64(c.Depth), c.Decode.Median, c.Decode.Min, c.Decode.Max})
+		}
+		p.lines = append(p.lines, line)
+		p.subtitle = fmt.Sprintf("%s; %s: %s; zoo %s", machineLine(r), r.Backend, r.Kernels, r.Zoo)
+	}
+	if len(models) == 1 {
+		for name := range models {
+			p.title = name + ": d" + strings.TrimPrefix(p.title, "D")
+			for i := range p.lines {
+				p.lines[i].name = strings.TrimPrefix(p.lines[i].name, name+", ")
+			}
+		}
+	}
+	return p
+}
+
+// svg returns the picture, which needs no other file.
+func (p *plot) svg() []byte {
+	var b bytes.Buffer
+	text := func(x, y float64, attributes, s string) {
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" %s>%s</text>`+"\n", x, y, attributes, html.EscapeString(s))
+	}
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="13" fill="#222">`+"\n", plotWidth, plotHeight)
+	fmt.Fprintf(&b, `<title>%s</title>`+"\n", html.EscapeString(p.title))
+	fmt.Fprintf(&b, `<rect width="%.0f" height="%.0f" fill="#fff"/>`+"\n", plotWidth, plotHeight)
+	text(plotLeft, 32, `font-size="18"`, p.title)
+	text(plotLeft, 54, `font-size="12" fill="#555"`, p.subtitle)
+
+	xs, top := p.ranges()
+	step := niceStep(top / 5)
+	top = math.Ceil(top/step) * step
+	at := func(x, y float64) (float64, float64) {
+		across := 0.5
+		if first, last := xs[0], xs[len(xs)-1]; last > first {
+			across = math.Log(x/first) / math.Log(last/first)
+		}
+		return plotLeft + across*(plotRight-plotLeft), plotBottom - y/top*(plotBottom-plotTop)
+	}
+	for i := 0; float64(i)*step <= top*(1+1e-9); i++ {
+		v := float64(i) * step
+		_, y := at(xs[0], v)
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%.1f" stroke="#ddd"/>`+"\n", plotLeft, y, plotRight)
+		text(plotLeft-8, y+4, `text-anchor="end"`, fmt.Sprintf("%g", math.Round(v*1e6)/1e6))
+	}
+	taken := math.Inf(-1)
+	for _, x := range xs {
+		px, _ := at(x, 0)
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fv5" stroke="#222"/>`+"\n", px, plotBottom)
+		if px-taken >= 40 { // room for its number
+			text(px, plotBottom+20, `text-anchor="middle"`, fmt.Sprintf("%.0f", x))
+			taken = px
+		}
+	}
+	fmt.Fprintf(&b, `<path d="M%.1f %.1fV%.1fH%.1f" fill="none" stroke="#222"/>`+"\n", plotLeft, plotTop, plotBottom, plotRight)
+	text((plotLeft+plotRight)/2, plotBottom+46, `text-anchor="middle"`, p.across)
+	middle := (plotTop + plotBottom) / 2
+	text(24, middle, fmt.Sprintf(`text-anchor="middle" transform="rotate(-90 24 %.1f)"`, middle), p.up)
+	for i, l := range p.lines {
+		l.draw(&b, plotColours[i%len(plotColours)], at)
+	}
+	// Speed falls with the context: above the right end there is room.
+	for i, l := range p.lines {
+		y := plotLegend + float64(i)*plotSpacing
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fh24" stroke="%s" stroke-width="2"/>`+"\n", plotRight-24, y-4, plotColours[i%len(plotColours)])
+		text(plotRight-30, y, `text-anchor="end"`, l.name)
+	}
+	b.WriteString("</svg>\n")
+	return b.Bytes()
+}
+
+// ranges returns the numbers of the horizontal axis in order and the largest of the vertical one.
+func (p *plot) ranges() (xs []float64, top float64) {
+	for _, l := range p.lines {
+		for _, pt := range l.points {
+			xs = append(xs, pt.x)
+			top = max(top, pt.high)
+		}
+	}
+	slices.Sort(xs)
+	xs = slices.Compact(xs)
+	if len(xs) == 0 {
+		xs = []float64{1}
+	}
+	if top <= 0 {
+		top = 1
+	}
+	return xs, top
+}
+
+// draw draws a line with its points and their ranges.
+func (l *plotLine) draw(b *bytes.Buffer, colour string, at func(x, y float64) (float64, float64)) {
+	var path strings.Builder
+	for i, pt := range l.points {
+		x, y := at(pt.x, pt.y)
+		letter := "L"
+		if i == 0 {
+			letter = "M"
+		}
+		fmt.Fprintf(&path, "%s%.1f %.1f", letter, x, y)
+	}
+	fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", path.String(), colour)
+	for _, pt := range l.points {
+		x, y := at(pt.x, pt.y)
+		_, low := at(pt.x, pt.low)
+		_, high := at(pt.x, pt.high)
+		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="%s"/>`+"\n", x, low, high, colour)
+		label := fmt.Sprintf("%s: %s at %.0f", l.name, figure(pt.y), pt.x)
+		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"><title>%s</title></circle>`+"\n", x, y, colour, html.EscapeString(label))
+	}
+}
+
+// niceStep returns the next number from x on that is 1, 2, 2.5 or 5 times a power of ten.
+func niceStep(x float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, n := range []float64{1, 2, 2.5, 5} {
+		if n*power >= x {
+			return n * power
+		}
+	}
+	return 10 * power
+}
