@@ -28,7 +28,7 @@ const weightedAhead = 8
 // weights of some heads, for a tile of columns after another, then for single
 // registers of columns.
 func weighted(c *build.Context, s simd, n element, heads, registers int) {
-	name := fmt.Sprintf("weighted%s%dx%d%s", n.name, heads, registers, s.name)
+	name := s.weightedName(n, heads, registers)
 	function(c, name, fmt.Sprintf("func(dst, w *float32, values *%s, dim, positions, stride int)", n.goType),
 		fmt.Sprintf("%s sums the values for %d heads, %d registers of columns at once.", name, heads, registers))
 	values, cols := param(c, "values"), param(c, "dim")

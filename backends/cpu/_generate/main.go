@@ -67,6 +67,9 @@ func generate(dir string) error {
 	if err := writeGo(dir, "tables_arm64.go", func(w io.Writer) { dotTable(w, "NEON", tilesNEON) }); err != nil {
 		return err
 	}
+	if err := writeGo(dir, "sums_tables_amd64.go", func(w io.Writer) { sumsTable(w, simd512) }); err != nil {
+		return err
+	}
 	return writeGo(dir, "tables_amd64.go", func(w io.Writer) {
 		dotTable(w, "AVX2", tiles256)
 		dotTable(w, "AVX512", tiles512)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
@@ -27,10 +28,10 @@ type simd struct {
 
 // Of the tiles with several heads each has enough sums to hide the latency of
 // an addition, and registers left for a number of each kind, a product and the
-// tree's temporaries. Tiles of one position take what is left over.
+// tree's temporaries. Tiles of one position take what positions are left over.
 var simd512 = simd{
 	name: "AVX512", width: 16,
-	dots:     [][2]int{{8, 2}, {8, 1}, {4, 4}, {4, 1}, {2, 8}, {2, 1}, {1, 8}, {1, 1}},
+	dots:     [][2]int{{8, 2}, {4, 4}, {2, 8}, {1, 8}},
 	weighted: [][2]int{{8, 2}, {4, 4}, {2, 8}, {1, 8}},
 }
 
@@ -185,16 +186,94 @@ func addSums(c *build.Context) {
 		for _, n := range []element{elementF32, elementInt8, elementBF16} {
 			for _, t := range s.dots {
 				dots(c, s, n, t[0], t[1])
+				dots(c, s, n, t[0], 1)
 			}
 		}
+		dotF32(c, s)
 		read(c, s)
 	}
+}
+
+// dotF32 adds a kernel that multiplies two vectors.
+func dotF32(c *build.Context, s simd) {
+	name := "dotF32" + s.name
+	function(c, name, "func(a, b *float32, n int) float32", name+" is Set.DotF32 of n numbers.")
+	a, b, n := param(c, "a"), param(c, "b"), param(c, "n")
+	sums := s.zeros(c, s.passes())
+	step := func(mask reg.Register) {
+		for i, sum := range sums {
+			x, y := s.vec(c), s.vec(c)
+			elementF32.widen(c, operand.Mem{Base: a, Disp: i * s.width * floatBytes}, mask, x)
+			elementF32.widen(c, operand.Mem{Base: b, Disp: i * s.width * floatBytes}, mask, y)
+			c.VMULPS(y, x, x)
+			c.VADDPS(x, sum, sum)
+		}
+	}
+	var mask reg.OpmaskVirtual
+	if s.width == sumLanes {
+		mask = ragged(c, n)
+	}
+	c.SHRQ(operand.U8(4), n)
+	c.JZ(operand.LabelRef("tail"))
+	c.Label("step")
+	step(nil)
+	c.ADDQ(operand.I32(sumLanes*floatBytes), a)
+	c.ADDQ(operand.I32(sumLanes*floatBytes), b)
+	c.DECQ(n)
+	c.JNZ(operand.LabelRef("step"))
+	c.Label("tail")
+	if mask != nil {
+		c.KTESTW(mask, mask)
+		c.JZ(operand.LabelRef("done"))
+		step(mask)
+		c.Label("done")
+	}
+	for _, upper := range sums[1:] {
+		c.VADDPS(upper, sums[0], sums[0])
+	}
+	sum := s.tree(c, sums[:1])
+	c.VZEROUPPER()
+	c.Store(sum.AsX(), c.ReturnIndex(0))
+	c.RET()
+}
+
+// dotsName names a kernel of dots.
+func (s simd) dotsName(n element, heads, positions int) string {
+	return fmt.Sprintf("dots%dx%d%s%s", heads, positions, n.name, s.name)
+}
+
+// weightedName names a kernel of weighted.
+func (s simd) weightedName(n element, heads, registers int) string {
+	return fmt.Sprintf("weighted%dx%d%s%s", heads, registers, n.name, s.name)
+}
+
+// sumsTable writes the Go table of an instruction set's kernels.
+func sumsTable(w io.Writer, s simd) {
+	fmt.Fprintf(w, "\n// sums%s holds the sums of products.\nvar sums%[1]s = sums{\n", s.name)
+	if s.passes() > 1 {
+		fmt.Fprintf(w, "\twhole: %d,\n", sumLanes)
+	}
+	for _, n := range []element{elementF32, elementInt8, elementBF16} {
+		fmt.Fprintf(w, "\tdots%s: []dotsTile[%s]{\n", n.name, n.goType)
+		for _, t := range s.dots {
+			fmt.Fprintf(w, "\t\t{%d, %d, %s, %s},\n", t[0], t[1], s.dotsName(n, t[0], t[1]), s.dotsName(n, t[0], 1))
+		}
+		fmt.Fprint(w, "\t},\n")
+	}
+	for _, n := range []element{elementF32, elementInt8} {
+		fmt.Fprintf(w, "\tweighted%s: []weightedTile[%s]{\n", n.name, n.goType)
+		for _, t := range s.weighted {
+			fmt.Fprintf(w, "\t\t{%d, %s},\n", t[0], s.weightedName(n, t[0], t[1]))
+		}
+		fmt.Fprint(w, "\t},\n")
+	}
+	fmt.Fprintf(w, "\tdot: dotF32%s,\n\tread: read%[1]s,\n}\n", s.name)
 }
 
 // dots adds a kernel that multiplies a tile of heads with positions, tile after
 // tile of positions. The lanes of a tile's sums are added in one tree.
 func dots(c *build.Context, s simd, n element, heads, positions int) {
-	name := fmt.Sprintf("dots%s%dx%d%s", n.name, heads, positions, s.name)
+	name := s.dotsName(n, heads, positions)
 	function(c, name, fmt.Sprintf("func(dst, q *float32, keys *%s, dim, positions, stride int, keyScale, scale float32)", n.goType),
 		fmt.Sprintf("%s multiplies %d heads with a multiple of %d positions.", name, heads, positions))
 	key, dst, left := param(c, "keys"), param(c, "dst"), param(c, "positions")

@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func weightedF328x2AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted8x2F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedF328x2AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted8x2F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -245,9 +245,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func weightedF324x4AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted4x4F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedF324x4AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted4x4F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -435,9 +435,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func weightedF322x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted2x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedF322x8AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted2x8F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -605,9 +605,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func weightedF321x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted1x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedF321x8AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted1x8F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -732,9 +732,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func weightedInt88x2AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+// func weighted8x2Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedInt88x2AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted8x2Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -975,9 +975,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func weightedInt84x4AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+// func weighted4x4Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedInt84x4AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted4x4Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -1169,9 +1169,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func weightedInt82x8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+// func weighted2x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedInt82x8AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted2x8Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -1347,9 +1347,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func weightedInt81x8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+// func weighted1x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·weightedInt81x8AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted1x8Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX

@@ -35,5 +35,6 @@ func avx512() *Set {
 	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
 		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
+	sumsAVX512.install(s)
 	return s
 }

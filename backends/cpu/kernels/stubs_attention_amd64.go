@@ -4,42 +4,42 @@
 
 package kernels
 
-// weightedF328x2AVX512 sums the values for 8 heads, 2 registers of columns at once.
+// weighted8x2F32AVX512 sums the values for 8 heads, 2 registers of columns at once.
 //
 //go:noescape
-func weightedF328x2AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted8x2F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weightedF324x4AVX512 sums the values for 4 heads, 4 registers of columns at once.
+// weighted4x4F32AVX512 sums the values for 4 heads, 4 registers of columns at once.
 //
 //go:noescape
-func weightedF324x4AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted4x4F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weightedF322x8AVX512 sums the values for 2 heads, 8 registers of columns at once.
+// weighted2x8F32AVX512 sums the values for 2 heads, 8 registers of columns at once.
 //
 //go:noescape
-func weightedF322x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted2x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weightedF321x8AVX512 sums the values for 1 heads, 8 registers of columns at once.
+// weighted1x8F32AVX512 sums the values for 1 heads, 8 registers of columns at once.
 //
 //go:noescape
-func weightedF321x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted1x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weightedInt88x2AVX512 sums the values for 8 heads, 2 registers of columns at once.
+// weighted8x2Int8AVX512 sums the values for 8 heads, 2 registers of columns at once.
 //
 //go:noescape
-func weightedInt88x2AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted8x2Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
 
-// weightedInt84x4AVX512 sums the values for 4 heads, 4 registers of columns at once.
+// weighted4x4Int8AVX512 sums the values for 4 heads, 4 registers of columns at once.
 //
 //go:noescape
-func weightedInt84x4AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted4x4Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
 
-// weightedInt82x8AVX512 sums the values for 2 heads, 8 registers of columns at once.
+// weighted2x8Int8AVX512 sums the values for 2 heads, 8 registers of columns at once.
 //
 //go:noescape
-func weightedInt82x8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted2x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
 
-// weightedInt81x8AVX512 sums the values for 1 heads, 8 registers of columns at once.
+// weighted1x8Int8AVX512 sums the values for 1 heads, 8 registers of columns at once.
 //
 //go:noescape
-func weightedInt81x8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted1x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)

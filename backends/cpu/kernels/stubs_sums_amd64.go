@@ -4,125 +4,130 @@
 
 package kernels
 
-// dotsF328x2AVX512 multiplies 8 heads with a multiple of 2 positions.
+// dots8x2F32AVX512 multiplies 8 heads with a multiple of 2 positions.
 //
 //go:noescape
-func dotsF328x2AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x2F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsF328x1AVX512 multiplies 8 heads with a multiple of 1 positions.
+// dots8x1F32AVX512 multiplies 8 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsF328x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsF324x4AVX512 multiplies 4 heads with a multiple of 4 positions.
+// dots4x4F32AVX512 multiplies 4 heads with a multiple of 4 positions.
 //
 //go:noescape
-func dotsF324x4AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x4F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsF324x1AVX512 multiplies 4 heads with a multiple of 1 positions.
+// dots4x1F32AVX512 multiplies 4 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsF324x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsF322x8AVX512 multiplies 2 heads with a multiple of 8 positions.
+// dots2x8F32AVX512 multiplies 2 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dotsF322x8AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsF322x1AVX512 multiplies 2 heads with a multiple of 1 positions.
+// dots2x1F32AVX512 multiplies 2 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsF322x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsF321x8AVX512 multiplies 1 heads with a multiple of 8 positions.
+// dots1x8F32AVX512 multiplies 1 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dotsF321x8AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsF321x1AVX512 multiplies 1 heads with a multiple of 1 positions.
+// dots1x1F32AVX512 multiplies 1 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsF321x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt88x2AVX512 multiplies 8 heads with a multiple of 2 positions.
+// dots8x2Int8AVX512 multiplies 8 heads with a multiple of 2 positions.
 //
 //go:noescape
-func dotsInt88x2AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x2Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt88x1AVX512 multiplies 8 heads with a multiple of 1 positions.
+// dots8x1Int8AVX512 multiplies 8 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsInt88x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt84x4AVX512 multiplies 4 heads with a multiple of 4 positions.
+// dots4x4Int8AVX512 multiplies 4 heads with a multiple of 4 positions.
 //
 //go:noescape
-func dotsInt84x4AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x4Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt84x1AVX512 multiplies 4 heads with a multiple of 1 positions.
+// dots4x1Int8AVX512 multiplies 4 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsInt84x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt82x8AVX512 multiplies 2 heads with a multiple of 8 positions.
+// dots2x8Int8AVX512 multiplies 2 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dotsInt82x8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt82x1AVX512 multiplies 2 heads with a multiple of 1 positions.
+// dots2x1Int8AVX512 multiplies 2 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsInt82x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt81x8AVX512 multiplies 1 heads with a multiple of 8 positions.
+// dots1x8Int8AVX512 multiplies 1 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dotsInt81x8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsInt81x1AVX512 multiplies 1 heads with a multiple of 1 positions.
+// dots1x1Int8AVX512 multiplies 1 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsInt81x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF168x2AVX512 multiplies 8 heads with a multiple of 2 positions.
+// dots8x2BF16AVX512 multiplies 8 heads with a multiple of 2 positions.
 //
 //go:noescape
-func dotsBF168x2AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x2BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF168x1AVX512 multiplies 8 heads with a multiple of 1 positions.
+// dots8x1BF16AVX512 multiplies 8 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsBF168x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF164x4AVX512 multiplies 4 heads with a multiple of 4 positions.
+// dots4x4BF16AVX512 multiplies 4 heads with a multiple of 4 positions.
 //
 //go:noescape
-func dotsBF164x4AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x4BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF164x1AVX512 multiplies 4 heads with a multiple of 1 positions.
+// dots4x1BF16AVX512 multiplies 4 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsBF164x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF162x8AVX512 multiplies 2 heads with a multiple of 8 positions.
+// dots2x8BF16AVX512 multiplies 2 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dotsBF162x8AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF162x1AVX512 multiplies 2 heads with a multiple of 1 positions.
+// dots2x1BF16AVX512 multiplies 2 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsBF162x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF161x8AVX512 multiplies 1 heads with a multiple of 8 positions.
+// dots1x8BF16AVX512 multiplies 1 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dotsBF161x8AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 
-// dotsBF161x1AVX512 multiplies 1 heads with a multiple of 1 positions.
+// dots1x1BF16AVX512 multiplies 1 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dotsBF161x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+
+// dotF32AVX512 is Set.DotF32 of n numbers.
+//
+//go:noescape
+func dotF32AVX512(a *float32, b *float32, n int) float32
 
 // readAVX512 adds the 64-bit words of a number of lines of 64 bytes.
 //

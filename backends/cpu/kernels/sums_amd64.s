@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func dotsF328x2AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x2F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF328x2AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x2F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -214,9 +214,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsF328x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF328x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x1F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -367,9 +367,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsF324x4AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x4F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF324x4AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x4F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -569,9 +569,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsF324x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF324x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x1F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -686,9 +686,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsF322x8AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF322x8AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x8F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -892,9 +892,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsF322x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF322x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x1F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -976,9 +976,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsF321x8AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF321x8AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x8F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -1126,9 +1126,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsF321x1AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsF321x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x1F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -1196,9 +1196,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt88x2AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x2Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt88x2AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x2Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -1411,9 +1411,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt88x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt88x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x1Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -1567,9 +1567,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt84x4AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x4Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt84x4AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x4Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -1778,9 +1778,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt84x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt84x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x1Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -1898,9 +1898,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt82x8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt82x8AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x8Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2121,9 +2121,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt82x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt82x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x1Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2208,9 +2208,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt81x8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt81x8AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x8Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2375,9 +2375,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsInt81x1AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsInt81x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x1Int8AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2448,9 +2448,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF168x2AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x2BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF168x2AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x2BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2664,9 +2664,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF168x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF168x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x1BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2821,9 +2821,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF164x4AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x4BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF164x4AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x4BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3033,9 +3033,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF164x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF164x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x1BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3154,9 +3154,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF162x8AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF162x8AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x8BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3378,9 +3378,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF162x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF162x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x1BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3466,9 +3466,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF161x8AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF161x8AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x8BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3634,9 +3634,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dotsBF161x1AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·dotsBF161x1AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x1BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3706,6 +3706,56 @@ done0:
 	SUBQ         $+1, DX
 	JNZ          tile
 	VZEROUPPER
+	RET
+
+// func dotF32AVX512(a *float32, b *float32, n int) float32
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
+TEXT ·dotF32AVX512(SB), NOSPLIT, $0-28
+	MOVQ   a+0(FP), AX
+	MOVQ   b+8(FP), CX
+	MOVQ   n+16(FP), DX
+	VPXORD Z0, Z0, Z0
+	MOVL   DX, BX
+	ANDL   $0x0f, BX
+	MOVL   $0xffffffff, SI
+	BZHIL  BX, SI, SI
+	KMOVW  SI, K1
+	SHRQ   $0x04, DX
+	JZ     tail
+
+step:
+	VMOVUPS (AX), Z1
+	VMOVUPS (CX), Z2
+	VMULPS  Z2, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
+	DECQ    DX
+	JNZ     step
+
+tail:
+	KTESTW    K1, K1
+	JZ        done
+	VMOVUPS.Z (AX), K1, Z1
+	VMOVUPS.Z (CX), K1, Z2
+	VMULPS    Z2, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+
+done:
+	VSHUFF64X2 $0x44, Z0, Z0, Z1
+	VSHUFF64X2 $0xee, Z0, Z0, Z0
+	VADDPS     Z0, Z1, Z1
+	VSHUFF32X4 $0x88, Z1, Z1, Z0
+	VSHUFF32X4 $0xdd, Z1, Z1, Z1
+	VADDPS     Z1, Z0, Z0
+	VUNPCKLPD  Z0, Z0, Z1
+	VUNPCKHPD  Z0, Z0, Z0
+	VADDPS     Z0, Z1, Z1
+	VSHUFPS    $0x88, Z1, Z1, Z0
+	VSHUFPS    $0xdd, Z1, Z1, Z1
+	VADDPS     Z1, Z0, Z0
+	VZEROUPPER
+	MOVSS      X0, ret+24(FP)
 	RET
 
 // func readAVX512(data *byte, lines int) uint64
