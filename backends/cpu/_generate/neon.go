@@ -148,9 +148,9 @@ func mem(base xreg, offset int) string {
 // imm returns a constant.
 func imm(n int) string { return fmt.Sprintf("$%d", n) }
 
-// instruction is one that Go's assembler does not know: its name, the lanes of
+// encoded is an instruction that Go's assembler does not know: its name, the lanes of
 // its destination and sources, and its encoding with all registers 0.
-type instruction struct {
+type encoded struct {
 	name string
 	d, n string
 	code uint32
@@ -158,9 +158,9 @@ type instruction struct {
 
 // Instructions that Go's assembler does not know.
 var (
-	sdot = instruction{"sdot", "4s", "16b", 0x4e809400}
+	sdot = encoded{"sdot", "4s", "16b", 0x4e809400}
 	// sdotLane takes four bytes of its second source for all lanes.
-	sdotLane = instruction{"sdot", "4s", "16b", 0x4f80e000}
+	sdotLane = encoded{"sdot", "4s", "16b", 0x4f80e000}
 )
 
 // word writes an instruction by its encoding, the destination first.
@@ -169,7 +169,7 @@ func (a *arm64) word(code uint32, format string, operands ...any) {
 }
 
 // op3 writes an instruction with two sources.
-func (a *arm64) op3(i instruction, d, n, m vreg) {
+func (a *arm64) op3(i encoded, d, n, m vreg) {
 	a.word(i.code|uint32(d)|uint32(n)<<5|uint32(m)<<16, "%s v%d.%s, v%d.%s, v%d.%s", i.name, d, i.d, n, i.n, m, i.n)
 }
 
