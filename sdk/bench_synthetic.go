@@ -60,10 +60,7 @@ func (z *Zoo) Synthesize(ctx context.Context, model string, opts ...Option) (dir
 	if err != nil {
 		return "", err
 	}
-	if err := s.write(ctx, stage); err != nil {
-		return "", fmt.Errorf("random weights for %s: %w", release.Model, err)
-	}
-	return s.dir, nil
+	return s.dir, s.write(ctx, stage)
 }
 
 // synthesis makes one pack of random weights.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -142,6 +143,12 @@ func (f *benchFlags) check(models int) error {
 	rows := (models + len(f.synthetic)) * len(f.caches) * len(f.threads) * len(f.prompts) * len(f.depths)
 	if rows > maxBenchRows {
 		return &usageError{fmt.Sprintf("%d combinations are more than %d", rows, maxBenchRows), "measure them in several calls"}
+	}
+	if f.plot != "" {
+		// Not after minutes of measuring.
+		if _, err := os.Stat(filepath.Dir(f.plot)); err != nil {
+			return fileError(f.plot, err)
+		}
 	}
 	return nil
 }

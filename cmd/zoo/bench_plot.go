@@ -13,10 +13,12 @@ import (
 
 // Places in a plot, in its own units.
 const (
-	plotWidth, plotHeight   = 800.0, 480.0
-	plotLeft, plotRight     = 80.0, 770.0
-	plotTop, plotBottom     = 80.0, 415.0
-	plotLegend, plotSpacing = 100.0, 20.0 // the first line of the legend, and the distance of the next
+	plotWidth           = 800.0
+	plotLeft, plotRight = 80.0, 770.0
+	plotLegend          = 80.0 // the first line of the legend
+	plotSpacing         = 20.0 // the distance of the next
+	plotInside          = 330.0
+	plotBelow           = 65.0 // for numbers and the name of the axis
 )
 
 // plotColours tell lines apart, also for those who see few colours.
@@ -74,9 +76,11 @@ func (p *plot) svg() []byte {
 	text := func(x, y float64, attributes, s string) {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" %s>%s</text>`+"\n", x, y, attributes, html.EscapeString(s))
 	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="13" fill="#222">`+"\n", plotWidth, plotHeight)
+	upper := plotLegend + float64(len(p.lines))*plotSpacing
+	lower := upper + plotInside
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="13" fill="#222">`+"\n", plotWidth, lower+plotBelow)
 	fmt.Fprintf(&b, `<title>%s</title>`+"\n", html.EscapeString(p.title))
-	fmt.Fprintf(&b, `<rect width="%.0f" height="%.0f" fill="#fff"/>`+"\n", plotWidth, plotHeight)
+	fmt.Fprintf(&b, `<rect width="%.0f" height="%.0f" fill="#fff"/>`+"\n", plotWidth, lower+plotBelow)
 	text(plotLeft, 32, `font-size="18"`, p.title)
 	text(plotLeft, 54, `font-size="12" fill="#555"`, p.subtitle)
 
@@ -88,7 +92,7 @@ func (p *plot) svg() []byte {
 		if first, last := xs[0], xs[len(xs)-1]; last > first {
 			across = math.Log(x/first) / math.Log(last/first)
 		}
-		return plotLeft + across*(plotRight-plotLeft), plotBottom - y/top*(plotBottom-plotTop)
+		return plotLeft + across*(plotRight-plotLeft), lower - y/top*plotInside
 	}
 	for i := 0; float64(i)*step <= top*(1+1e-9); i++ {
 		v := float64(i) * step
@@ -99,24 +103,23 @@ func (p *plot) svg() []byte {
 	taken := math.Inf(-1)
 	for _, x := range xs {
 		px, _ := at(x, 0)
-		fmt.Fprintf(&b, `<path d="M%.1f %.1fv5" stroke="#222"/>`+"\n", px, plotBottom)
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fv5" stroke="#222"/>`+"\n", px, lower)
 		if px-taken >= 40 { // room for its number
-			text(px, plotBottom+20, `text-anchor="middle"`, fmt.Sprintf("%.0f", x))
+			text(px, lower+20, `text-anchor="middle"`, fmt.Sprintf("%.0f", x))
 			taken = px
 		}
 	}
-	fmt.Fprintf(&b, `<path d="M%.1f %.1fV%.1fH%.1f" fill="none" stroke="#222"/>`+"\n", plotLeft, plotTop, plotBottom, plotRight)
-	text((plotLeft+plotRight)/2, plotBottom+46, `text-anchor="middle"`, p.across)
-	middle := (plotTop + plotBottom) / 2
+	fmt.Fprintf(&b, `<path d="M%.1f %.1fV%.1fH%.1f" fill="none" stroke="#222"/>`+"\n", plotLeft, upper, lower, plotRight)
+	text((plotLeft+plotRight)/2, lower+46, `text-anchor="middle"`, p.across)
+	middle := (upper + lower) / 2
 	text(24, middle, fmt.Sprintf(`text-anchor="middle" transform="rotate(-90 24 %.1f)"`, middle), p.up)
 	for i, l := range p.lines {
 		l.draw(&b, plotColours[i%len(plotColours)], at)
 	}
-	// Speed falls with the context: above the right end there is room.
 	for i, l := range p.lines {
 		y := plotLegend + float64(i)*plotSpacing
-		fmt.Fprintf(&b, `<path d="M%.1f %.1fh24" stroke="%s" stroke-width="2"/>`+"\n", plotRight-24, y-4, plotColours[i%len(plotColours)])
-		text(plotRight-30, y, `text-anchor="end"`, l.name)
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fh24" stroke="%s" stroke-width="2"/>`+"\n", plotLeft, y-4, plotColours[i%len(plotColours)])
+		text(plotLeft+32, y, "", l.name)
 	}
 	b.WriteString("</svg>\n")
 	return b.Bytes()

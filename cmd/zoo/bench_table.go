@@ -28,15 +28,15 @@ func showBench(w io.Writer, r *sdk.BenchReport) {
 	}
 	line("memory", "%s of files mapped, %s (buffers %s, caches %s)", size(r.Memory.Mapped), private, size(r.Memory.Buffers), size(r.Memory.Caches))
 	line("weights", "%s read for a token", size(r.StepBytes))
-	b := r.Bandwidth
-	if b == nil {
+	if b := r.Bandwidth; b == nil {
 		line("bandwidth", "not measured: %s", r.BandwidthProblem)
-		return
-	}
-	line("bandwidth", "%s/s before and %s/s after decoding, which reaches %.1f%%", size(int64(b.Before)), size(int64(b.After)), 100*b.Share)
-	line("ceiling", "%s tokens/s, if reading the weights were all", figure(b.Ceiling))
-	if low, high := min(b.Before, b.After), max(b.Before, b.After); low < high*(1-unquiet) {
-		line("", "the bandwidth changed meanwhile: is anything else running?")
+	} else {
+		note := ""
+		if min(b.Before, b.After) < max(b.Before, b.After)*(1-unquiet) {
+			note = "; it changed meanwhile: is anything else running?"
+		}
+		line("bandwidth", "%s/s before and %s/s after decoding, which reaches %.1f%%%s", size(int64(b.Before)), size(int64(b.After)), 100*b.Share, note)
+		line("ceiling", "%s tokens/s, if reading the weights were all", figure(b.Ceiling))
 	}
 	for _, p := range r.Curve {
 		line(fmt.Sprintf("at %d", p.Depth), "%s", rates(p.Decode))
