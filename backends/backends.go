@@ -3,6 +3,7 @@ package backends
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -12,6 +13,9 @@ import (
 
 // BlockPositions is the number of absolute positions that attention sums as one block.
 const BlockPositions = 256
+
+// PeakRun is the number of logits of which [Executor.Peaks] tells the largest.
+const PeakRun = 256
 
 // Activations says how the input of a packed product becomes integers.
 type Activations string
@@ -121,6 +125,9 @@ type Executor interface {
 	// Logits returns the logits of the i-th row of the last step that wanted
 	// them. They are valid until the next step.
 	Logits(i int) []float32
+	// Peaks returns, for each run of PeakRun of these logits, the largest, or not
+	// a number if there is one. They spare who picks a token the reading of all.
+	Peaks(i int) []float32
 	// Hidden returns the output of the final norm for the same row.
 	Hidden(i int) []float32
 	// Stats returns what the executor holds.
@@ -180,6 +187,17 @@ func (e *ContextError) Is(target error) bool { return target == fault.ErrUsage }
 // Hint tells how to go on.
 func (e *ContextError) Hint() string {
 	return "shorten the prompt, or ask for a larger context with `--context` as far as the model allows"
+}
+
+// Peak returns the largest of some logits as [Executor.Peaks] holds it, and minus infinity for none.
+func Peak(logits []float32) float32 {
+	top := float32(math.Inf(-1))
+	for _, l := range logits {
+		if l > top || l != l { // nothing is greater than what is not a number
+			top = l
+		}
+	}
+	return top
 }
 
 // CheckWeights reports whether w holds every tensor of p with the matrix that p

@@ -82,7 +82,7 @@ func (s *Session) generate(ctx context.Context, opts GenerateOptions, give func(
 				return FinishError, err
 			}
 		}
-		id, err := opts.Sampler.Next(s.Logits(s.wanted-1), s.tokens)
+		id, err := opts.Sampler.Next(s.Logits(s.wanted-1), s.Peaks(s.wanted-1), s.tokens)
 		switch {
 		case err != nil:
 			return FinishError, fmt.Errorf("pick token %d: %w", len(s.tokens), err)

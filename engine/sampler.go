@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/internal/fmath"
 )
@@ -136,22 +137,26 @@ func NewSampler(s Sampling) (*Sampler, error) {
 }
 
 // Next returns the next token for logits [vocabulary] and the tokens so far,
-// neither of which it changes or keeps. Minus infinity masks a token; any other
+// neither of which it changes or keeps. peaks are those of the logits
+// ([Session.Peaks]), or nil if they are not known. Minus infinity masks a token; any other
 // logit that is no finite number is an error that matches ErrLogits. It
 // allocates nothing once it has seen logits of this length. A nil Sampler is greedy.
-func (s *Sampler) Next(logits []float32, history []int32) (int32, error) {
+func (s *Sampler) Next(logits, peaks []float32, history []int32) (int32, error) {
+	in := runs{logits, peaks}
 	if s == nil {
-		return argmax(logits)
+		return in.argmax()
 	}
-	logits = s.penalise(logits, history)
-	best, err := argmax(logits)
+	if penalised := s.penalise(logits, history); penalised != nil {
+		in = runs{penalised, nil}
+	}
+	best, err := in.argmax()
 	if err != nil || s.sampling.Temperature == 0 {
 		return best, err
 	}
 	if k := s.sampling.TopK; k > 0 && k < len(logits) {
-		s.topK(logits, logits[best], k)
+		s.topK(in, in.logits[best], k)
 	} else {
-		s.all(logits, logits[best])
+		s.all(in.logits, in.logits[best])
 	}
 	if s.sampling.TopP < 1 {
 		s.topP()
@@ -162,30 +167,55 @@ func (s *Sampler) Next(logits []float32, history []int32) (int32, error) {
 	return s.draw(), nil
 }
 
-// argmax returns the index of the largest logit, the first of equal ones.
-func argmax(logits []float32) (int32, error) {
-	best, largest := -1, float32(math.Inf(-1))
-	for i, l := range logits {
-		if l > largest {
-			best, largest = i, l
-		} else if l != l {
-			return 0, fmt.Errorf("%w: logit %d of %d is not a number", ErrLogits, i, len(logits))
-		}
-	}
-	switch {
-	case best < 0:
-		return 0, fmt.Errorf("%w: none of %d tokens is left to pick", ErrLogits, len(logits))
-	case largest > math.MaxFloat32:
-		return 0, fmt.Errorf("%w: logit %d of %d is infinite", ErrLogits, best, len(logits))
-	}
-	return int32(best), nil
+// runs are logits with the largest of each run of backends.PeakRun, or nil where it is not known.
+type runs struct{ logits, peaks []float32 }
+
+// run returns the first index of run r, and its logits.
+func (x runs) run(r int) (first int, logits []float32) {
+	first = r * backends.PeakRun
+	return first, x.logits[first:min(first+backends.PeakRun, len(x.logits))]
 }
 
-// penalise returns logits with the repetition penalty, or logits itself if there is none.
+// peak returns the largest logit of run r.
+func (x runs) peak(r int) float32 {
+	if x.peaks != nil {
+		return x.peaks[r]
+	}
+	_, logits := x.run(r)
+	return backends.Peak(logits)
+}
+
+// len returns the number of runs.
+func (x runs) len() int { return (len(x.logits) + backends.PeakRun - 1) / backends.PeakRun }
+
+// argmax returns the index of the largest logit, the first of equal ones.
+func (x runs) argmax() (int32, error) {
+	best, largest := -1, float32(math.Inf(-1))
+	for r := range x.len() {
+		if peak := x.peak(r); peak > largest {
+			best, largest = r, peak
+		} else if peak != peak {
+			first, logits := x.run(r)
+			at := slices.IndexFunc(logits, func(l float32) bool { return l != l })
+			return 0, fmt.Errorf("%w: logit %d of %d is not a number", ErrLogits, first+at, len(x.logits))
+		}
+	}
+	if best < 0 {
+		return 0, fmt.Errorf("%w: none of %d tokens is left to pick", ErrLogits, len(x.logits))
+	}
+	first, logits := x.run(best)
+	at := first + slices.Index(logits, largest)
+	if largest > math.MaxFloat32 {
+		return 0, fmt.Errorf("%w: logit %d of %d is infinite", ErrLogits, at, len(x.logits))
+	}
+	return int32(at), nil
+}
+
+// penalise returns logits with the repetition penalty, or nil if there is none.
 func (s *Sampler) penalise(logits []float32, history []int32) []float32 {
 	penalty := s.sampling.RepeatPenalty
 	if penalty == 1 || len(history) == 0 {
-		return logits
+		return nil
 	}
 	if n := s.sampling.RepeatLast; n > 0 && n < len(history) {
 		history = history[len(history)-n:]
@@ -221,24 +251,31 @@ func (s *Sampler) all(logits []float32, largest float32) {
 }
 
 // topK keeps the k best tokens, by id. A heap of the best so far has the worst
-// of them on top, so that most tokens cost one comparison.
-func (s *Sampler) topK(logits []float32, largest float32, k int) {
+// of them on top, so that most runs of tokens cost one comparison.
+func (s *Sampler) topK(in runs, largest float32, k int) {
 	s.kept = slices.Grow(s.kept[:0], k)
-	i := 0
-	for ; i < len(logits) && len(s.kept) < k; i++ {
-		if l := logits[i]; l >= -math.MaxFloat32 {
-			s.kept = append(s.kept, candidate{id: int32(i), logit: l})
-			siftUp(s.kept)
-		}
-	}
-	floor := s.kept[0].logit
-	for ; i < len(logits); i++ {
-		if logits[i] <= floor { // of equal logits the lower id, which came first, stays
+	floor := float32(math.Inf(-1)) // of logits that are no better the lower ids, which came first, stay
+	for r := range in.len() {
+		if in.peak(r) <= floor {
 			continue
 		}
-		s.kept[0] = candidate{id: int32(i), logit: logits[i]}
-		siftDown(s.kept)
-		floor = s.kept[0].logit
+		first, logits := in.run(r)
+		for i, l := range logits {
+			if l <= floor {
+				continue
+			}
+			c := candidate{id: int32(first + i), logit: l}
+			if len(s.kept) < k {
+				s.kept = append(s.kept, c)
+				siftUp(s.kept)
+			} else {
+				s.kept[0] = c
+				siftDown(s.kept)
+			}
+			if len(s.kept) == k {
+				floor = s.kept[0].logit
+			}
+		}
 	}
 	slices.SortFunc(s.kept, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
 	for i := range s.kept {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/engine"
 	"github.com/zoo-sdk/zoo/internal/fault"
 )
@@ -67,10 +68,18 @@ func TestSamplingRanges(t *testing.T) {
 	}
 }
 
+// peaksOf returns the largest logits of each run.
+func peaksOf(logits []float32) (peaks []float32) {
+	for run := range slices.Chunk(logits, backends.PeakRun) {
+		peaks = append(peaks, backends.Peak(run))
+	}
+	return peaks
+}
+
 // pick returns the token of one step.
 func pick(t testing.TB, s *engine.Sampler, logits []float32, history []int32) int32 {
 	t.Helper()
-	id, err := s.Next(logits, history)
+	id, err := s.Next(logits, nil, history)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,10 +288,28 @@ func TestUnusableLogits(t *testing.T) {
 	} {
 		for _, s := range []engine.Sampling{{}, {Temperature: 1}, {Temperature: 1, TopK: 2, TopP: 0.5, MinP: 0.1}, {RepeatPenalty: 2}} {
 			t.Run(fmt.Sprintf("%s %+v", tc.name, s), func(t *testing.T) {
-				if id, err := newSampler(t, s).Next(tc.logits, []int32{0}); !errors.Is(err, engine.ErrLogits) {
-					t.Errorf("got token %d and error %v, want ErrLogits", id, err)
+				for _, peaks := range [][]float32{nil, peaksOf(tc.logits)} {
+					if id, err := newSampler(t, s).Next(tc.logits, peaks, []int32{0}); !errors.Is(err, engine.ErrLogits) {
+						t.Errorf("got token %d and error %v, want ErrLogits", id, err)
+					}
 				}
 			})
+		}
+	}
+}
+
+// TestPeaks picks with and without the peaks that a backend gives.
+func TestPeaks(t *testing.T) {
+	logits := gemmaLogits()[:262144-100] // the last run is short
+	peaks := peaksOf(logits)
+	for _, s := range samplings() {
+		plain, peaked := newSampler(t, s), newSampler(t, s)
+		for i := range 8 {
+			want := pick(t, plain, logits, []int32{5})
+			got, err := peaked.Next(logits, peaks, []int32{5})
+			if err != nil || got != want {
+				t.Fatalf("%+v, pick %d: token %d, %v, want %d", s, i, got, err, want)
+			}
 		}
 	}
 }
@@ -326,9 +353,11 @@ func BenchmarkNext(b *testing.B) {
 	for _, s := range samplings() {
 		b.Run(fmt.Sprintf("%+v", s), func(b *testing.B) {
 			sampler := newSampler(b, s)
-			history := []int32{1, 2, 3}
+			history, peaks := []int32{1, 2, 3}, peaksOf(logits)
 			for b.Loop() {
-				pick(b, sampler, logits, history)
+				if _, err := sampler.Next(logits, peaks, history); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

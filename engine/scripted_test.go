@@ -97,6 +97,7 @@ func (e *scriptedExecutor) Step(ctx context.Context, b *backends.Batch) error {
 }
 
 func (e *scriptedExecutor) Logits(i int) []float32        { return e.logits[i] }
+func (e *scriptedExecutor) Peaks(i int) []float32         { return peaksOf(e.logits[i]) }
 func (e *scriptedExecutor) Hidden(int) []float32          { return []float32{0} }
 func (e *scriptedExecutor) Stats() backends.Stats         { return backends.Stats{} }
 func (e *scriptedExecutor) Profile() []backends.OpProfile { return nil }

@@ -28,6 +28,7 @@ type Session struct {
 	tokens []int32        // fed so far
 	batch  backends.Batch // reused, so that a step allocates nothing
 	logits [][]float32    // copies of the last Feed's wanted rows
+	peaks  [][]float32
 	hidden [][]float32
 	wanted int // the number of logits that are current
 }
@@ -87,6 +88,7 @@ func (s *Session) Feed(ctx context.Context, ids []int32, want int) error {
 	s.wanted = 0
 	for len(s.logits) < want {
 		s.logits = append(s.logits, make([]float32, s.model.program.Vocab))
+		s.peaks = append(s.peaks, make([]float32, (s.model.program.Vocab+backends.PeakRun-1)/backends.PeakRun))
 		s.hidden = append(s.hidden, make([]float32, s.model.program.Buffers[s.model.program.Hidden].Cols))
 	}
 	first := len(ids) - want // the first row that wants logits
@@ -129,6 +131,7 @@ func (s *Session) step(ctx context.Context, ids []int32, done, first int) error 
 		if rows[i].Logits {
 			at := done + i - first
 			copy(s.logits[at], s.model.exec.Logits(wanted))
+			copy(s.peaks[at], s.model.exec.Peaks(wanted))
 			copy(s.hidden[at], s.model.exec.Hidden(wanted))
 			wanted++
 		}
@@ -140,6 +143,9 @@ func (s *Session) step(ctx context.Context, ids []int32, done, first int) error 
 // for, [vocabulary]. They are the session's own, valid until the next Feed or
 // Rewind; another i is a programmer error and panics.
 func (s *Session) Logits(i int) []float32 { return s.logits[:s.wanted][i] }
+
+// Peaks returns the largest of each run of backends.PeakRun of the same logits, for [Sampler.Next].
+func (s *Session) Peaks(i int) []float32 { return s.peaks[:s.wanted][i] }
 
 // Hidden returns the output of the final norm for the same token, [hidden].
 func (s *Session) Hidden(i int) []float32 { return s.hidden[:s.wanted][i] }

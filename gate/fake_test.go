@@ -150,8 +150,15 @@ func (e *fakeExecutor) Step(ctx context.Context, b *backends.Batch) error {
 	return nil
 }
 
-func (e *fakeExecutor) Logits(i int) []float32        { return e.logits[i] }
-func (e *fakeExecutor) Hidden(int) []float32          { return []float32{0} }
+func (e *fakeExecutor) Logits(i int) []float32 { return e.logits[i] }
+func (e *fakeExecutor) Hidden(int) []float32   { return []float32{0} }
+func (e *fakeExecutor) Peaks(i int) (peaks []float32) {
+	for run := range slices.Chunk(e.logits[i], backends.PeakRun) {
+		peaks = append(peaks, backends.Peak(run))
+	}
+	return peaks
+}
+
 func (e *fakeExecutor) Profile() []backends.OpProfile { return nil }
 
 func (e *fakeExecutor) Stats() backends.Stats {

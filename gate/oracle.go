@@ -90,7 +90,7 @@ func forward(ctx context.Context, s *engine.Session, ids []int32, visit func(i i
 // likeliest returns the token of the largest logit.
 func likeliest(logits []float32) (int32, error) {
 	var greedy *engine.Sampler
-	return greedy.Next(logits, nil)
+	return greedy.Next(logits, nil, nil)
 }
 
 // comparison holds one run against its reference.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/program"
@@ -240,6 +241,13 @@ func (x *expected) feed(ctx context.Context, e backends.Executor, s backends.Slo
 			return err
 		}
 		if err := same("logits", i, e.Logits(i-want), x.logits[i]); err != nil {
+			return err
+		}
+		var peaks []float32
+		for run := range slices.Chunk(x.logits[i], backends.PeakRun) {
+			peaks = append(peaks, backends.Peak(run))
+		}
+		if err := same("peaks", i, e.Peaks(i-want), peaks); err != nil {
 			return err
 		}
 	}

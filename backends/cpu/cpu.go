@@ -76,6 +76,9 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 		c.index = i
 		c.op(op)
 	}
+	c.index = len(p.Ops)
+	c.e.peaks = make([]float32, opts.MaxLogits*runs(p.Vocab))
+	c.add("peaks", &peaks{c.e})
 	if opts.Profile {
 		for _, name := range c.kinds {
 			c.e.profile = append(c.e.profile, backends.OpProfile{Name: name})

@@ -47,6 +47,7 @@ type executor struct {
 	ops     []operation
 	buf     []buffer
 	angles  []angles
+	peaks   []float32 // [MaxLogits, runs]
 	scratch []scratch
 	slots   []slot
 	stats   backends.Stats
@@ -287,6 +288,12 @@ func (e *executor) traceBefore(op int, trace func(layer int, state []float32)) {
 
 // Logits implements backends.Executor.
 func (e *executor) Logits(i int) []float32 { return e.row(e.p.Logits, i) }
+
+// Peaks implements backends.Executor.
+func (e *executor) Peaks(i int) []float32 {
+	n := runs(e.p.Vocab)
+	return e.peaks[i*n:][:n]
+}
 
 // Hidden implements backends.Executor.
 func (e *executor) Hidden(i int) []float32 { return e.row(e.p.Hidden, i) }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/internal/fmath"
 	"github.com/zoo-sdk/zoo/program"
@@ -164,5 +165,28 @@ func (t *softcap) do(_, first, end int) {
 	for r := range t.e.live {
 		x := t.e.row(t.buf, r)
 		t.e.kernels.Softcap(x[first*softcapUnit:min(end*softcapUnit, len(x))], t.cap)
+	}
+}
+
+// peaks is the task that finds the largest logits of each run; it follows the
+// program. A unit is a run of every row.
+type peaks struct{ e *executor }
+
+// size implements task.
+func (t *peaks) size() (units, work int) {
+	n := t.e.p.Vocab
+	return runs(n), n * t.e.live
+}
+
+// runs returns the number of runs of n logits.
+func runs(n int) int { return (n + backends.PeakRun - 1) / backends.PeakRun }
+
+// do implements task.
+func (t *peaks) do(_, first, end int) {
+	for r := range t.e.live {
+		x := t.e.row(t.e.p.Logits, r)
+		for u := first; u < end; u++ {
+			t.e.Peaks(r)[u] = t.e.kernels.Max(x[u*backends.PeakRun : min((u+1)*backends.PeakRun, len(x))])
+		}
 	}
 }

@@ -17,6 +17,7 @@ func Generic() *Set {
 		finish:      finish,
 		quantize:    quantize,
 		maxAbs:      maxAbs,
+		max:         largest,
 		dotF32:      dotF32,
 		mulBF16:     mulBF16,
 		norm:        norm,
@@ -130,6 +131,17 @@ func maxAbs(x []float32) (largest float32) {
 		}
 	}
 	return largest
+}
+
+// largest is Set.Max.
+func largest(x []float32) float32 {
+	top := float32(math.Inf(-1))
+	for _, v := range x {
+		if v > top || v != v { // nothing is greater than what is not a number
+			top = v
+		}
+	}
+	return top
 }
 
 // quantize is Set.Quantize.

@@ -20,6 +20,7 @@ type Set struct {
 	finish      func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
 	quantize    func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
 	maxAbs      func(x []float32) float32
+	max         func(x []float32) float32
 	dotF32      func(a, b []float32) float32
 	mulBF16     func(dst []float32, stride int, w []byte, x []float32, s FloatShape)
 	norm        func(dst, x, weight []float32, inv float32)
@@ -126,6 +127,9 @@ func (s *Set) Quantize(dst []uint32, x []float32, planes int, step, lo, hi float
 
 // MaxAbs returns the largest magnitude, or not a number if there is one.
 func (s *Set) MaxAbs(x []float32) float32 { return s.maxAbs(x) }
+
+// Max returns the largest number, or not a number if there is one, and minus infinity for nothing.
+func (s *Set) Max(x []float32) float32 { return s.max(x) }
 
 // DotF32 returns the sum of a[i]*b[i] in 16 lanes.
 func (s *Set) DotF32(a, b []float32) float32 {
