@@ -31,6 +31,7 @@ var amd64 = []struct {
 	{"dot_avx2", addDots256},
 	{"sums", addSums},
 	{"attention", addAttention},
+	{"pointwise", addPointwise},
 }
 
 // forARM64 lists the files for arm64 and what adds their functions.
@@ -68,6 +69,12 @@ func generate(dir string) error {
 		return err
 	}
 	if err := writeGo(dir, "sums_tables_amd64.go", func(w io.Writer) { sumsTable(w, simd512) }); err != nil {
+		return err
+	}
+	if err := writeGo(dir, "pointwise_tables_amd64.go", func(w io.Writer) {
+		pointwiseTable(w, "AVX2")
+		pointwiseTable(w, "AVX512")
+	}); err != nil {
 		return err
 	}
 	return writeGo(dir, "tables_amd64.go", func(w io.Writer) {

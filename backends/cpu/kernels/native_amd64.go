@@ -10,7 +10,7 @@ func native() (all []*Set) {
 	if x.HasAVX2 && x.HasF16C {
 		all = append(all, avx2())
 	}
-	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI {
+	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL && x.HasAVX512VNNI && x.HasBMI2 {
 		all = append(all, avx512())
 	}
 	return all
@@ -24,6 +24,7 @@ func avx2() *Set {
 	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
 		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
+	pointwiseAVX2.install(s)
 	return s
 }
 
@@ -36,5 +37,6 @@ func avx512() *Set {
 		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
 	sumsAVX512.install(s)
+	pointwiseAVX512.install(s)
 	return s
 }

@@ -1,0 +1,116 @@
+//go:build !purego && (amd64 || arm64)
+
+package kernels
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// pointwise holds the assembly of an instruction set for the operations that
+// treat numbers one by one. All take pointers to n numbers.
+type pointwise struct {
+	maxAbs           func(x *float32, n int) float32
+	quantize         [MaxPlanes + 1]quantizeFunc
+	norm             func(dst, x *float32, n int, inv float32)
+	normWeighted     func(dst, x, weight *float32, n int, inv float32)
+	addNorm          func(state, x *float32, n int, inv, mul float32)
+	addNormWeighted  func(state, x, weight *float32, n int, inv, mul float32)
+	addMul           func(dst, a, b *float32, n int, mul float32)
+	scaleAdd         func(dst, part *float32, n int, old, add float32)
+	scaleDiv         func(dst *float32, n int, mul, div float32)
+	rotate           func(lo, hi, sin, cos *float32, n int)
+	geluMul          func(dst, a, b *float32, n int)
+	softcap          func(x *float32, n int, limit float32)
+	largest          func(w *float32, n int) float32
+	expSum           func(w *float32, n int, largest float32) float32
+	finishRows       [MaxPlanes + 1]finishFunc // float32 scales
+	finishRowsGrid   [MaxPlanes + 1]finishFunc // on a grid
+	finishGroups     [MaxPlanes + 1]finishFunc // float16 scales of groups
+	finishGroupsGrid [MaxPlanes + 1]finishFunc
+}
+
+// quantizeFunc is Set.Quantize for one number of planes, which begin size bytes apart, and at most quantizeMost numbers.
+type quantizeFunc func(dst *uint32, size int, x *float32, n int, step, lo, hi float32) int64
+
+// finishFunc is Set.Finish for one number of planes. The totals of a row's
+// groups are group numbers apart, those of two blocks block numbers.
+type finishFunc func(dst *float32, stride int, totals *int32, block, group int, scales *byte, scaleStride int,
+	starts *float64, steps *float32, blocks, rows, groups int, out, mul float32)
+
+// quantizeMost is how many numbers a quantizeFunc sums without overflow.
+const quantizeMost = 1 << 16
+
+// install makes a set use the assembly.
+func (k *pointwise) install(s *Set) {
+	s.maxAbs = func(x []float32) float32 { return k.maxAbs(first(x), len(x)) }
+	s.quantize = k.setQuantize
+	s.finish = k.setFinish
+	s.norm = func(dst, x, weight []float32, inv float32) {
+		if weight == nil {
+			k.norm(first(dst), first(x), len(x), inv)
+		} else {
+			k.normWeighted(first(dst), first(x), first(weight), len(x), inv)
+		}
+	}
+	s.addNorm = func(state, x, weight []float32, inv, mul float32) {
+		if weight == nil {
+			k.addNorm(first(state), first(x), len(x), inv, mul)
+		} else {
+			k.addNormWeighted(first(state), first(x), first(weight), len(x), inv, mul)
+		}
+	}
+	s.addMul = func(dst, a, b []float32, mul float32) { k.addMul(first(dst), first(a), first(b), len(dst), mul) }
+	s.scaleAdd = func(dst, part []float32, old, add float32) {
+		k.scaleAdd(first(dst), first(part), len(dst), old, add)
+	}
+	s.scaleDiv = func(dst []float32, mul, div float32) { k.scaleDiv(first(dst), len(dst), mul, div) }
+	s.rotate = func(x, table []float32) {
+		half := len(x) / 2
+		k.rotate(first(x), first(x[half:]), first(table), first(table[half:]), half)
+	}
+	s.geluMul = func(dst, a, b []float32) { k.geluMul(first(dst), first(a), first(b), len(dst)) }
+	s.softcap = func(x []float32, limit float32) { k.softcap(first(x), len(x), limit) }
+	s.softmax = func(w []float32) (largest, total float32) {
+		largest = k.largest(first(w), len(w))
+		if largest == 0 {
+			largest = w[slices.Index(w, 0)] // the first zero's sign
+		}
+		return largest, k.expSum(first(w), len(w), largest)
+	}
+}
+
+// first returns a pointer to the first element; there need not be one.
+func first[T any](s []T) *T { return unsafe.SliceData(s) }
+
+// setQuantize is Set.Quantize.
+func (k *pointwise) setQuantize(dst []uint32, x []float32, planes int, step, lo, hi float32) (sum int64) {
+	size := 4 * (len(dst) / planes)
+	for len(x) > quantizeMost {
+		sum += k.quantize[planes](first(dst), size, first(x), quantizeMost, step, lo, hi)
+		dst, x = dst[quantizeMost/4:], x[quantizeMost:]
+	}
+	return sum + k.quantize[planes](first(dst), size, first(x), len(x), step, lo, hi)
+}
+
+// setFinish is Set.Finish.
+func (k *pointwise) setFinish(dst []float32, stride int, totals []int32, scales []byte, f *Final) {
+	if f.Blocks*f.Rows*f.Groups == 0 || !f.Half && f.Groups > 1 { // nothing to loop over, or sense
+		finish(dst, stride, totals, scales, f)
+		return
+	}
+	kind := &k.finishRows
+	switch {
+	case f.Half && f.Out != 0:
+		kind = &k.finishGroupsGrid
+	case f.Half:
+		kind = &k.finishGroups
+	case f.Out != 0:
+		kind = &k.finishRowsGrid
+	}
+	group := f.Rows * f.Planes * quant.BlockRows
+	kind[f.Planes](first(dst), stride, first(totals), f.Groups*group, group, first(scales), f.ScaleStride,
+		first(f.Starts), first(f.Steps), f.Blocks, f.Rows, f.Groups, f.Out, f.Mul)
+}
