@@ -161,6 +161,23 @@ var (
 	sdot = encoded{"sdot", "4s", "16b", 0x4e809400}
 	// sdotLane takes four bytes of its second source for all lanes.
 	sdotLane = encoded{"sdot", "4s", "16b", 0x4f80e000}
+
+	fadd      = encoded{"fadd", "4s", "4s", 0x4e20d400}
+	fsub      = encoded{"fsub", "4s", "4s", 0x4ea0d400}
+	fmul      = encoded{"fmul", "4s", "4s", 0x6e20dc00}
+	fdiv      = encoded{"fdiv", "4s", "4s", 0x6e20fc00}
+	fcmgt     = encoded{"fcmgt", "4s", "4s", 0x6ea0e400}
+	smax      = encoded{"smax", "4s", "4s", 0x4ea06400}
+	fcvtns    = encoded{"fcvtns", "4s", "4s", 0x4e21a800}
+	scvtf     = encoded{"scvtf", "4s", "4s", 0x4e21d800}
+	fcvtl     = encoded{"fcvtl", "4s", "4h", 0x0e217800}
+	sxtl      = encoded{"sxtl", "2d", "2s", 0x0f20a400}
+	sxtl2     = encoded{"sxtl2", "2d", "4s", 0x4f20a400}
+	faddWide  = encoded{"fadd", "2d", "2d", 0x4e60d400}
+	fmulWide  = encoded{"fmul", "2d", "2d", 0x6e60dc00}
+	scvtfWide = encoded{"scvtf", "2d", "2d", 0x4e61d800}
+	fcvtn     = encoded{"fcvtn", "2s", "2d", 0x0e616800}
+	fcvtn2    = encoded{"fcvtn2", "4s", "2d", 0x4e616800}
 )
 
 // word writes an instruction by its encoding, the destination first.
@@ -171,6 +188,16 @@ func (a *arm64) word(code uint32, format string, operands ...any) {
 // op3 writes an instruction with two sources.
 func (a *arm64) op3(i encoded, d, n, m vreg) {
 	a.word(i.code|uint32(d)|uint32(n)<<5|uint32(m)<<16, "%s v%d.%s, v%d.%s, v%d.%s", i.name, d, i.d, n, i.n, m, i.n)
+}
+
+// op2 writes an instruction with one source.
+func (a *arm64) op2(i encoded, d, n vreg) {
+	a.word(i.code|uint32(d)|uint32(n)<<5, "%s v%d.%s, v%d.%s", i.name, d, i.d, n, i.n)
+}
+
+// shiftRight writes a signed shift of four lanes.
+func (a *arm64) shiftRight(d, n vreg, bits int) {
+	a.word(0x4f000400|uint32(64-bits)<<16|uint32(n)<<5|uint32(d), "sshr v%d.4s, v%d.4s, #%d", d, n, bits)
 }
 
 // dotLane writes sdotLane with word lane of m.
