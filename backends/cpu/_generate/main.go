@@ -40,6 +40,7 @@ var forARM64 = []struct {
 	add  func(a *arm64)
 }{
 	{"dot", addDotsNEON},
+	{"pointwise", func(a *arm64) { describeNEON(a, pointwise) }},
 }
 
 func main() {
@@ -65,7 +66,10 @@ func generate(dir string) error {
 			return fmt.Errorf("%s for arm64: %w", f.name, err)
 		}
 	}
-	if err := writeGo(dir, "tables_arm64.go", func(w io.Writer) { dotTable(w, "NEON", tilesNEON) }); err != nil {
+	if err := writeGo(dir, "tables_arm64.go", func(w io.Writer) {
+		dotTable(w, "NEON", tilesNEON)
+		pointwiseTable(w, "NEON")
+	}); err != nil {
 		return err
 	}
 	if err := writeGo(dir, "sums_tables_amd64.go", func(w io.Writer) { sumsTable(w, simd512) }); err != nil {

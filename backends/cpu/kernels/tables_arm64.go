@@ -28,3 +28,45 @@ var dotsNEON = [9][7]dotFunc{
 		6: dot8x6NEON,
 	},
 }
+
+// pointwiseNEON holds the pointwise kernels.
+var pointwiseNEON = pointwise{
+	maxAbs:          maxAbsNEON,
+	norm:            normNEON,
+	normWeighted:    normWeightedNEON,
+	addNorm:         addNormNEON,
+	addNormWeighted: addNormWeightedNEON,
+	addMul:          addMulNEON,
+	scaleAdd:        scaleAddNEON,
+	scaleDiv:        scaleDivNEON,
+	rotate:          rotateNEON,
+	geluMul:         geluMulNEON,
+	softcap:         softcapNEON,
+	largest:         largestNEON,
+	expSum:          expSumNEON,
+	quantize: [MaxPlanes + 1]quantizeFunc{
+		1: quantize1NEON,
+		2: quantize2NEON,
+		3: quantize3NEON,
+	},
+	finishRows: [MaxPlanes + 1]finishFunc{
+		1: finishRows1NEON,
+		2: finishRows2NEON,
+		3: finishRows3NEON,
+	},
+	finishRowsGrid: [MaxPlanes + 1]finishFunc{
+		1: finishRowsGrid1NEON,
+		2: finishRowsGrid2NEON,
+		3: finishRowsGrid3NEON,
+	},
+	finishGroups: [MaxPlanes + 1]finishFunc{
+		1: finishGroups1NEON,
+		2: finishGroups2NEON,
+		3: finishGroups3NEON,
+	},
+	finishGroupsGrid: [MaxPlanes + 1]finishFunc{
+		1: finishGroupsGrid1NEON,
+		2: finishGroupsGrid2NEON,
+		3: finishGroupsGrid3NEON,
+	},
+}
