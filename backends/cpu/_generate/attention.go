@@ -19,11 +19,6 @@ func addAttention(c *build.Context) {
 	}
 }
 
-// weightedAhead is how many positions ahead values are asked for: a tile reads
-// a part of a row at each position, which is too far from the last for the
-// machine to foresee at a page's end.
-const weightedAhead = 8
-
 // weighted adds a kernel that adds the values of all positions, times the
 // weights of some heads, for a tile of columns after another, then for single
 // registers of columns.
@@ -46,17 +41,21 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 		c.MOVQ(values, row)
 		sums := s.zeros(c, heads*registers)
 		c.Label(loop)
-		widened := make([]reg.VecVirtual, registers)
-		for i := range widened {
-			widened[i] = s.vec(c)
-			n.widen(c, operand.Mem{Base: row, Disp: i * s.width * n.bytes}, mask, widened[i])
-		}
+		widened := s.loadAll(c, n, registers, mask, func(i int) operand.Mem {
+			return operand.Mem{Base: row, Disp: i * s.width * n.bytes}
+		})
 		for h := range heads {
-			weight := s.vec(c)
-			c.VBROADCASTSS(w.at(h, 0), weight)
+			weight, product := s.vec(c), s.vec(c)
+			if s.width < sumLanes {
+				c.VBROADCASTSS(w.at(h, 0), weight)
+			}
 			for i, v := range widened {
-				product := s.vec(c)
-				c.VMULPS(v, weight, product)
+				// A broadcast that is part of the product costs nothing, one into 512 bits alone a shuffle.
+				if s.width < sumLanes {
+					c.VMULPS(v, weight, product)
+				} else {
+					c.VMULPS_BCST(w.at(h, 0), v, product)
+				}
 				sum := sums[h*registers+i]
 				c.VADDPS(product, sum, sum)
 			}

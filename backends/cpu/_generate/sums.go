@@ -69,35 +69,62 @@ func (s simd) zeros(c *build.Context, n int) []reg.VecVirtual {
 type element struct {
 	name, goType string
 	bytes        int
-	// widen loads a register of float32, where v's lanes beyond the mask, if any, are zero.
-	widen func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual)
+	// load and convert make float32 of numbers in two steps, each of one
+	// instruction. Lanes beyond a mask become zero. convert may be nil.
+	load    func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual)
+	convert func(c *build.Context, v reg.VecVirtual)
 }
 
 var (
-	elementF32 = element{"F32", "float32", 4, func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-		if mask == nil {
-			c.VMOVUPS(from, v)
-		} else {
-			c.VMOVUPS_Z(from, mask, v)
-		}
-	}}
-	elementInt8 = element{"Int8", "int8", 1, func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-		if mask == nil {
-			c.VPMOVSXBD(from, v)
-		} else {
-			c.VPMOVSXBD_Z(from, mask, v)
-		}
-		c.VCVTDQ2PS(v, v)
-	}}
-	elementBF16 = element{"BF16", "byte", 2, func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-		if mask == nil {
-			c.VPMOVZXWD(from, v)
-		} else {
-			c.VPMOVZXWD_Z(from, mask, v)
-		}
-		c.VPSLLD(operand.U8(16), v, v)
-	}}
+	elementF32 = element{
+		name: "F32", goType: "float32", bytes: floatBytes,
+		load: func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
+			if mask == nil {
+				c.VMOVUPS(from, v)
+			} else {
+				c.VMOVUPS_Z(from, mask, v)
+			}
+		},
+	}
+	elementInt8 = element{
+		name: "Int8", goType: "int8", bytes: 1,
+		load: func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
+			if mask == nil {
+				c.VPMOVSXBD(from, v)
+			} else {
+				c.VPMOVSXBD_Z(from, mask, v)
+			}
+		},
+		convert: func(c *build.Context, v reg.VecVirtual) { c.VCVTDQ2PS(v, v) },
+	}
+	elementBF16 = element{
+		name: "BF16", goType: "byte", bytes: 2,
+		load: func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
+			if mask == nil {
+				c.VPMOVZXWD(from, v)
+			} else {
+				c.VPMOVZXWD_Z(from, mask, v)
+			}
+		},
+		convert: func(c *build.Context, v reg.VecVirtual) { c.VPSLLD(operand.U8(16), v, v) },
+	}
 )
+
+// loadAll loads n registers from where at says, and converts them afterwards:
+// the two steps run in different units, which a mixture of them keeps less busy.
+func (s simd) loadAll(c *build.Context, e element, n int, mask reg.Register, at func(i int) operand.Mem) []reg.VecVirtual {
+	all := make([]reg.VecVirtual, n)
+	for i := range all {
+		all[i] = s.vec(c)
+		e.load(c, at(i), mask, all[i])
+	}
+	if e.convert != nil {
+		for _, v := range all {
+			e.convert(c, v)
+		}
+	}
+	return all
+}
 
 // rowSet addresses up to 16 rows that are stride bytes apart.
 type rowSet struct {
@@ -203,8 +230,8 @@ func dotF32(c *build.Context, s simd) {
 	step := func(mask reg.Register) {
 		for i, sum := range sums {
 			x, y := s.vec(c), s.vec(c)
-			elementF32.widen(c, operand.Mem{Base: a, Disp: i * s.width * floatBytes}, mask, x)
-			elementF32.widen(c, operand.Mem{Base: b, Disp: i * s.width * floatBytes}, mask, y)
+			elementF32.load(c, operand.Mem{Base: a, Disp: i * s.width * floatBytes}, mask, x)
+			elementF32.load(c, operand.Mem{Base: b, Disp: i * s.width * floatBytes}, mask, y)
 			c.VMULPS(y, x, x)
 			c.VADDPS(x, sum, sum)
 		}
@@ -297,16 +324,11 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 		keys.setBase(c)
 		sums = s.zeros(c, heads*positions)
 		step := func(mask reg.Register) {
-			widened := make([]reg.VecVirtual, positions)
-			for p := range widened {
-				widened[p] = s.vec(c)
-				n.widen(c, keys.at(p, pass*s.width*n.bytes), mask, widened[p])
-			}
+			widened := s.loadAll(c, n, positions, mask, func(p int) operand.Mem { return keys.at(p, pass*s.width*n.bytes) })
 			for h := range heads {
-				v := s.vec(c)
-				elementF32.widen(c, q.at(h, pass*s.width*floatBytes), mask, v)
+				v, product := s.vec(c), s.vec(c)
+				elementF32.load(c, q.at(h, pass*s.width*floatBytes), mask, v)
 				for p, w := range widened {
-					product := s.vec(c)
 					c.VMULPS(w, v, product)
 					sum := sums[h*positions+p]
 					c.VADDPS(product, sum, sum)

@@ -48,74 +48,66 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VMOVUPS      (R13), Z16
-	VMOVUPS      64(R13), Z17
-	VBROADCASTSS (SI), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z0, Z0
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z1, Z1
-	VBROADCASTSS (SI)(BX*1), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z2, Z2
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z3, Z3
-	VBROADCASTSS (SI)(BX*2), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z4, Z4
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z5, Z5
-	VBROADCASTSS (SI)(R8*1), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z6, Z6
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z7, Z7
-	VBROADCASTSS (DI), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z8, Z8
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z9, Z9
-	VBROADCASTSS (DI)(BX*1), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z10, Z10
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z11, Z11
-	VBROADCASTSS (DI)(BX*2), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z12, Z12
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z13, Z13
-	VBROADCASTSS (DI)(R8*1), Z18
-	VMULPS       Z16, Z18, Z16
-	VADDPS       Z16, Z14, Z14
-	VMULPS       Z17, Z18, Z16
-	VADDPS       Z16, Z15, Z15
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         DX, R13
-	DECQ         R14
-	JNZ          manyposition
-	VMOVUPS      Z0, (R10)
-	VMOVUPS      Z1, 64(R10)
-	VMOVUPS      Z2, (R10)(R9*1)
-	VMOVUPS      Z3, 64(R10)(R9*1)
-	VMOVUPS      Z4, (R10)(R9*2)
-	VMOVUPS      Z5, 64(R10)(R9*2)
-	VMOVUPS      Z6, (R10)(R12*1)
-	VMOVUPS      Z7, 64(R10)(R12*1)
-	VMOVUPS      Z8, (R11)
-	VMOVUPS      Z9, 64(R11)
-	VMOVUPS      Z10, (R11)(R9*1)
-	VMOVUPS      Z11, 64(R11)(R9*1)
-	VMOVUPS      Z12, (R11)(R9*2)
-	VMOVUPS      Z13, 64(R11)(R9*2)
-	VMOVUPS      Z14, (R11)(R12*1)
-	VMOVUPS      Z15, 64(R11)(R12*1)
-	ADDQ         $+128, R10
-	ADDQ         $+128, R11
-	ADDQ         $+128, AX
-	SUBQ         $+32, CX
-	JGE          many
+	VMOVUPS     (R13), Z16
+	VMOVUPS     64(R13), Z17
+	VMULPS.BCST (SI), Z16, Z18
+	VADDPS      Z18, Z0, Z0
+	VMULPS.BCST (SI), Z17, Z18
+	VADDPS      Z18, Z1, Z1
+	VMULPS.BCST (SI)(BX*1), Z16, Z18
+	VADDPS      Z18, Z2, Z2
+	VMULPS.BCST (SI)(BX*1), Z17, Z18
+	VADDPS      Z18, Z3, Z3
+	VMULPS.BCST (SI)(BX*2), Z16, Z18
+	VADDPS      Z18, Z4, Z4
+	VMULPS.BCST (SI)(BX*2), Z17, Z18
+	VADDPS      Z18, Z5, Z5
+	VMULPS.BCST (SI)(R8*1), Z16, Z18
+	VADDPS      Z18, Z6, Z6
+	VMULPS.BCST (SI)(R8*1), Z17, Z18
+	VADDPS      Z18, Z7, Z7
+	VMULPS.BCST (DI), Z16, Z18
+	VADDPS      Z18, Z8, Z8
+	VMULPS.BCST (DI), Z17, Z18
+	VADDPS      Z18, Z9, Z9
+	VMULPS.BCST (DI)(BX*1), Z16, Z18
+	VADDPS      Z18, Z10, Z10
+	VMULPS.BCST (DI)(BX*1), Z17, Z18
+	VADDPS      Z18, Z11, Z11
+	VMULPS.BCST (DI)(BX*2), Z16, Z18
+	VADDPS      Z18, Z12, Z12
+	VMULPS.BCST (DI)(BX*2), Z17, Z18
+	VADDPS      Z18, Z13, Z13
+	VMULPS.BCST (DI)(R8*1), Z16, Z16
+	VADDPS      Z16, Z14, Z14
+	VMULPS.BCST (DI)(R8*1), Z17, Z16
+	VADDPS      Z16, Z15, Z15
+	ADDQ        $+4, SI
+	ADDQ        $+4, DI
+	ADDQ        DX, R13
+	DECQ        R14
+	JNZ         manyposition
+	VMOVUPS     Z0, (R10)
+	VMOVUPS     Z1, 64(R10)
+	VMOVUPS     Z2, (R10)(R9*1)
+	VMOVUPS     Z3, 64(R10)(R9*1)
+	VMOVUPS     Z4, (R10)(R9*2)
+	VMOVUPS     Z5, 64(R10)(R9*2)
+	VMOVUPS     Z6, (R10)(R12*1)
+	VMOVUPS     Z7, 64(R10)(R12*1)
+	VMOVUPS     Z8, (R11)
+	VMOVUPS     Z9, 64(R11)
+	VMOVUPS     Z10, (R11)(R9*1)
+	VMOVUPS     Z11, 64(R11)(R9*1)
+	VMOVUPS     Z12, (R11)(R9*2)
+	VMOVUPS     Z13, 64(R11)(R9*2)
+	VMOVUPS     Z14, (R11)(R12*1)
+	VMOVUPS     Z15, 64(R11)(R12*1)
+	ADDQ        $+128, R10
+	ADDQ        $+128, R11
+	ADDQ        $+128, AX
+	SUBQ        $+32, CX
+	JGE         many
 
 manyend:
 	ADDQ $+32, CX
@@ -127,59 +119,51 @@ one:
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), R14
 	MOVQ    AX, R13
-	VPXORD  Z20, Z20, Z20
-	VMOVAPS Z20, Z0
-	VMOVAPS Z20, Z1
-	VMOVAPS Z20, Z2
-	VMOVAPS Z20, Z3
-	VMOVAPS Z20, Z4
-	VMOVAPS Z20, Z5
-	VMOVAPS Z20, Z6
+	VPXORD  Z19, Z19, Z19
+	VMOVAPS Z19, Z0
+	VMOVAPS Z19, Z1
+	VMOVAPS Z19, Z2
+	VMOVAPS Z19, Z3
+	VMOVAPS Z19, Z4
+	VMOVAPS Z19, Z5
+	VMOVAPS Z19, Z6
 
 oneposition:
-	VMOVUPS      (R13), Z7
-	VBROADCASTSS (SI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z20, Z20
-	VBROADCASTSS (SI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z1, Z1
-	VBROADCASTSS (SI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z2, Z2
-	VBROADCASTSS (DI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z3, Z3
-	VBROADCASTSS (DI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z4, Z4
-	VBROADCASTSS (DI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z5, Z5
-	VBROADCASTSS (DI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z7
-	VADDPS       Z7, Z6, Z6
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         DX, R13
-	DECQ         R14
-	JNZ          oneposition
-	VMOVUPS      Z20, (R10)
-	VMOVUPS      Z0, (R10)(R9*1)
-	VMOVUPS      Z1, (R10)(R9*2)
-	VMOVUPS      Z2, (R10)(R12*1)
-	VMOVUPS      Z3, (R11)
-	VMOVUPS      Z4, (R11)(R9*1)
-	VMOVUPS      Z5, (R11)(R9*2)
-	VMOVUPS      Z6, (R11)(R12*1)
-	ADDQ         $+64, R10
-	ADDQ         $+64, R11
-	ADDQ         $+64, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VMOVUPS     (R13), Z7
+	VMULPS.BCST (SI), Z7, Z8
+	VADDPS      Z8, Z19, Z19
+	VMULPS.BCST (SI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z1, Z1
+	VMULPS.BCST (SI)(R8*1), Z7, Z8
+	VADDPS      Z8, Z2, Z2
+	VMULPS.BCST (DI), Z7, Z8
+	VADDPS      Z8, Z3, Z3
+	VMULPS.BCST (DI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z4, Z4
+	VMULPS.BCST (DI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z5, Z5
+	VMULPS.BCST (DI)(R8*1), Z7, Z7
+	VADDPS      Z7, Z6, Z6
+	ADDQ        $+4, SI
+	ADDQ        $+4, DI
+	ADDQ        DX, R13
+	DECQ        R14
+	JNZ         oneposition
+	VMOVUPS     Z19, (R10)
+	VMOVUPS     Z0, (R10)(R9*1)
+	VMOVUPS     Z1, (R10)(R9*2)
+	VMOVUPS     Z2, (R10)(R12*1)
+	VMOVUPS     Z3, (R11)
+	VMOVUPS     Z4, (R11)(R9*1)
+	VMOVUPS     Z5, (R11)(R9*2)
+	VMOVUPS     Z6, (R11)(R12*1)
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	ADDQ        $+64, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ    $+16, CX
@@ -192,54 +176,46 @@ oneend:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), CX
-	VPXORD  Z21, Z21, Z21
-	VMOVAPS Z21, Z0
-	VMOVAPS Z21, Z1
-	VMOVAPS Z21, Z2
-	VMOVAPS Z21, Z3
-	VMOVAPS Z21, Z4
-	VMOVAPS Z21, Z5
-	VMOVAPS Z21, Z6
+	VPXORD  Z20, Z20, Z20
+	VMOVAPS Z20, Z0
+	VMOVAPS Z20, Z1
+	VMOVAPS Z20, Z2
+	VMOVAPS Z20, Z3
+	VMOVAPS Z20, Z4
+	VMOVAPS Z20, Z5
+	VMOVAPS Z20, Z6
 
 tailposition:
-	VMOVUPS.Z    (AX), K1, Z7
-	VBROADCASTSS (SI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z21, Z21
-	VBROADCASTSS (SI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z1, Z1
-	VBROADCASTSS (SI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z2, Z2
-	VBROADCASTSS (DI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z3, Z3
-	VBROADCASTSS (DI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z4, Z4
-	VBROADCASTSS (DI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z5, Z5
-	VBROADCASTSS (DI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z7
-	VADDPS       Z7, Z6, Z6
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z21, K1, (R10)
-	VMOVUPS      Z0, K1, (R10)(R9*1)
-	VMOVUPS      Z1, K1, (R10)(R9*2)
-	VMOVUPS      Z2, K1, (R10)(R12*1)
-	VMOVUPS      Z3, K1, (R11)
-	VMOVUPS      Z4, K1, (R11)(R9*1)
-	VMOVUPS      Z5, K1, (R11)(R9*2)
-	VMOVUPS      Z6, K1, (R11)(R12*1)
+	VMOVUPS.Z   (AX), K1, Z7
+	VMULPS.BCST (SI), Z7, Z8
+	VADDPS      Z8, Z20, Z20
+	VMULPS.BCST (SI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z1, Z1
+	VMULPS.BCST (SI)(R8*1), Z7, Z8
+	VADDPS      Z8, Z2, Z2
+	VMULPS.BCST (DI), Z7, Z8
+	VADDPS      Z8, Z3, Z3
+	VMULPS.BCST (DI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z4, Z4
+	VMULPS.BCST (DI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z5, Z5
+	VMULPS.BCST (DI)(R8*1), Z7, Z7
+	VADDPS      Z7, Z6, Z6
+	ADDQ        $+4, SI
+	ADDQ        $+4, DI
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z20, K1, (R10)
+	VMOVUPS     Z0, K1, (R10)(R9*1)
+	VMOVUPS     Z1, K1, (R10)(R9*2)
+	VMOVUPS     Z2, K1, (R10)(R12*1)
+	VMOVUPS     Z3, K1, (R11)
+	VMOVUPS     Z4, K1, (R11)(R9*1)
+	VMOVUPS     Z5, K1, (R11)(R9*2)
+	VMOVUPS     Z6, K1, (R11)(R12*1)
 
 done:
 	VZEROUPPER
@@ -287,70 +263,66 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VMOVUPS      (R11), Z16
-	VMOVUPS      64(R11), Z17
-	VMOVUPS      128(R11), Z18
-	VMOVUPS      192(R11), Z19
-	VBROADCASTSS (SI), Z20
-	VMULPS       Z16, Z20, Z21
-	VADDPS       Z21, Z0, Z0
-	VMULPS       Z17, Z20, Z21
-	VADDPS       Z21, Z1, Z1
-	VMULPS       Z18, Z20, Z21
-	VADDPS       Z21, Z2, Z2
-	VMULPS       Z19, Z20, Z20
-	VADDPS       Z20, Z3, Z3
-	VBROADCASTSS (SI)(BX*1), Z20
-	VMULPS       Z16, Z20, Z21
-	VADDPS       Z21, Z4, Z4
-	VMULPS       Z17, Z20, Z21
-	VADDPS       Z21, Z5, Z5
-	VMULPS       Z18, Z20, Z21
-	VADDPS       Z21, Z6, Z6
-	VMULPS       Z19, Z20, Z20
-	VADDPS       Z20, Z7, Z7
-	VBROADCASTSS (SI)(BX*2), Z20
-	VMULPS       Z16, Z20, Z21
-	VADDPS       Z21, Z8, Z8
-	VMULPS       Z17, Z20, Z21
-	VADDPS       Z21, Z9, Z9
-	VMULPS       Z18, Z20, Z21
-	VADDPS       Z21, Z10, Z10
-	VMULPS       Z19, Z20, Z20
-	VADDPS       Z20, Z11, Z11
-	VBROADCASTSS (SI)(DI*1), Z20
-	VMULPS       Z16, Z20, Z16
-	VADDPS       Z16, Z12, Z12
-	VMULPS       Z17, Z20, Z16
-	VADDPS       Z16, Z13, Z13
-	VMULPS       Z18, Z20, Z16
-	VADDPS       Z16, Z14, Z14
-	VMULPS       Z19, Z20, Z16
-	VADDPS       Z16, Z15, Z15
-	ADDQ         $+4, SI
-	ADDQ         DX, R11
-	DECQ         R12
-	JNZ          manyposition
-	VMOVUPS      Z0, (R9)
-	VMOVUPS      Z1, 64(R9)
-	VMOVUPS      Z2, 128(R9)
-	VMOVUPS      Z3, 192(R9)
-	VMOVUPS      Z4, (R9)(R8*1)
-	VMOVUPS      Z5, 64(R9)(R8*1)
-	VMOVUPS      Z6, 128(R9)(R8*1)
-	VMOVUPS      Z7, 192(R9)(R8*1)
-	VMOVUPS      Z8, (R9)(R8*2)
-	VMOVUPS      Z9, 64(R9)(R8*2)
-	VMOVUPS      Z10, 128(R9)(R8*2)
-	VMOVUPS      Z11, 192(R9)(R8*2)
-	VMOVUPS      Z12, (R9)(R10*1)
-	VMOVUPS      Z13, 64(R9)(R10*1)
-	VMOVUPS      Z14, 128(R9)(R10*1)
-	VMOVUPS      Z15, 192(R9)(R10*1)
-	ADDQ         $+256, R9
-	ADDQ         $+256, AX
-	SUBQ         $+64, CX
-	JGE          many
+	VMOVUPS     (R11), Z16
+	VMOVUPS     64(R11), Z17
+	VMOVUPS     128(R11), Z18
+	VMOVUPS     192(R11), Z19
+	VMULPS.BCST (SI), Z16, Z20
+	VADDPS      Z20, Z0, Z0
+	VMULPS.BCST (SI), Z17, Z20
+	VADDPS      Z20, Z1, Z1
+	VMULPS.BCST (SI), Z18, Z20
+	VADDPS      Z20, Z2, Z2
+	VMULPS.BCST (SI), Z19, Z20
+	VADDPS      Z20, Z3, Z3
+	VMULPS.BCST (SI)(BX*1), Z16, Z20
+	VADDPS      Z20, Z4, Z4
+	VMULPS.BCST (SI)(BX*1), Z17, Z20
+	VADDPS      Z20, Z5, Z5
+	VMULPS.BCST (SI)(BX*1), Z18, Z20
+	VADDPS      Z20, Z6, Z6
+	VMULPS.BCST (SI)(BX*1), Z19, Z20
+	VADDPS      Z20, Z7, Z7
+	VMULPS.BCST (SI)(BX*2), Z16, Z20
+	VADDPS      Z20, Z8, Z8
+	VMULPS.BCST (SI)(BX*2), Z17, Z20
+	VADDPS      Z20, Z9, Z9
+	VMULPS.BCST (SI)(BX*2), Z18, Z20
+	VADDPS      Z20, Z10, Z10
+	VMULPS.BCST (SI)(BX*2), Z19, Z20
+	VADDPS      Z20, Z11, Z11
+	VMULPS.BCST (SI)(DI*1), Z16, Z16
+	VADDPS      Z16, Z12, Z12
+	VMULPS.BCST (SI)(DI*1), Z17, Z16
+	VADDPS      Z16, Z13, Z13
+	VMULPS.BCST (SI)(DI*1), Z18, Z16
+	VADDPS      Z16, Z14, Z14
+	VMULPS.BCST (SI)(DI*1), Z19, Z16
+	VADDPS      Z16, Z15, Z15
+	ADDQ        $+4, SI
+	ADDQ        DX, R11
+	DECQ        R12
+	JNZ         manyposition
+	VMOVUPS     Z0, (R9)
+	VMOVUPS     Z1, 64(R9)
+	VMOVUPS     Z2, 128(R9)
+	VMOVUPS     Z3, 192(R9)
+	VMOVUPS     Z4, (R9)(R8*1)
+	VMOVUPS     Z5, 64(R9)(R8*1)
+	VMOVUPS     Z6, 128(R9)(R8*1)
+	VMOVUPS     Z7, 192(R9)(R8*1)
+	VMOVUPS     Z8, (R9)(R8*2)
+	VMOVUPS     Z9, 64(R9)(R8*2)
+	VMOVUPS     Z10, 128(R9)(R8*2)
+	VMOVUPS     Z11, 192(R9)(R8*2)
+	VMOVUPS     Z12, (R9)(R10*1)
+	VMOVUPS     Z13, 64(R9)(R10*1)
+	VMOVUPS     Z14, 128(R9)(R10*1)
+	VMOVUPS     Z15, 192(R9)(R10*1)
+	ADDQ        $+256, R9
+	ADDQ        $+256, AX
+	SUBQ        $+64, CX
+	JGE         many
 
 manyend:
 	ADDQ $+64, CX
@@ -361,37 +333,33 @@ one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R12
 	MOVQ    AX, R11
-	VPXORD  Z22, Z22, Z22
-	VMOVAPS Z22, Z0
-	VMOVAPS Z22, Z1
-	VMOVAPS Z22, Z2
+	VPXORD  Z21, Z21, Z21
+	VMOVAPS Z21, Z0
+	VMOVAPS Z21, Z1
+	VMOVAPS Z21, Z2
 
 oneposition:
-	VMOVUPS      (R11), Z3
-	VBROADCASTSS (SI), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z22, Z22
-	VBROADCASTSS (SI)(BX*1), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z1, Z1
-	VBROADCASTSS (SI)(DI*1), Z4
-	VMULPS       Z3, Z4, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         $+4, SI
-	ADDQ         DX, R11
-	DECQ         R12
-	JNZ          oneposition
-	VMOVUPS      Z22, (R9)
-	VMOVUPS      Z0, (R9)(R8*1)
-	VMOVUPS      Z1, (R9)(R8*2)
-	VMOVUPS      Z2, (R9)(R10*1)
-	ADDQ         $+64, R9
-	ADDQ         $+64, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VMOVUPS     (R11), Z3
+	VMULPS.BCST (SI), Z3, Z4
+	VADDPS      Z4, Z21, Z21
+	VMULPS.BCST (SI)(BX*1), Z3, Z4
+	VADDPS      Z4, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z3, Z4
+	VADDPS      Z4, Z1, Z1
+	VMULPS.BCST (SI)(DI*1), Z3, Z3
+	VADDPS      Z3, Z2, Z2
+	ADDQ        $+4, SI
+	ADDQ        DX, R11
+	DECQ        R12
+	JNZ         oneposition
+	VMOVUPS     Z21, (R9)
+	VMOVUPS     Z0, (R9)(R8*1)
+	VMOVUPS     Z1, (R9)(R8*2)
+	VMOVUPS     Z2, (R9)(R10*1)
+	ADDQ        $+64, R9
+	ADDQ        $+64, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ    $+16, CX
@@ -403,33 +371,29 @@ oneend:
 	JZ      done
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), CX
-	VPXORD  Z23, Z23, Z23
-	VMOVAPS Z23, Z0
-	VMOVAPS Z23, Z1
-	VMOVAPS Z23, Z2
+	VPXORD  Z22, Z22, Z22
+	VMOVAPS Z22, Z0
+	VMOVAPS Z22, Z1
+	VMOVAPS Z22, Z2
 
 tailposition:
-	VMOVUPS.Z    (AX), K1, Z3
-	VBROADCASTSS (SI), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z23, Z23
-	VBROADCASTSS (SI)(BX*1), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z1, Z1
-	VBROADCASTSS (SI)(DI*1), Z4
-	VMULPS       Z3, Z4, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         $+4, SI
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z23, K1, (R9)
-	VMOVUPS      Z0, K1, (R9)(R8*1)
-	VMOVUPS      Z1, K1, (R9)(R8*2)
-	VMOVUPS      Z2, K1, (R9)(R10*1)
+	VMOVUPS.Z   (AX), K1, Z3
+	VMULPS.BCST (SI), Z3, Z4
+	VADDPS      Z4, Z22, Z22
+	VMULPS.BCST (SI)(BX*1), Z3, Z4
+	VADDPS      Z4, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z3, Z4
+	VADDPS      Z4, Z1, Z1
+	VMULPS.BCST (SI)(DI*1), Z3, Z3
+	VADDPS      Z3, Z2, Z2
+	ADDQ        $+4, SI
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z22, K1, (R9)
+	VMOVUPS     Z0, K1, (R9)(R8*1)
+	VMOVUPS     Z1, K1, (R9)(R8*2)
+	VMOVUPS     Z2, K1, (R9)(R10*1)
 
 done:
 	VZEROUPPER
@@ -475,72 +439,70 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VMOVUPS      (R9), Z16
-	VMOVUPS      64(R9), Z17
-	VMOVUPS      128(R9), Z18
-	VMOVUPS      192(R9), Z19
-	VMOVUPS      256(R9), Z20
-	VMOVUPS      320(R9), Z21
-	VMOVUPS      384(R9), Z22
-	VMOVUPS      448(R9), Z23
-	VBROADCASTSS (SI), Z24
-	VMULPS       Z16, Z24, Z25
-	VADDPS       Z25, Z0, Z0
-	VMULPS       Z17, Z24, Z25
-	VADDPS       Z25, Z1, Z1
-	VMULPS       Z18, Z24, Z25
-	VADDPS       Z25, Z2, Z2
-	VMULPS       Z19, Z24, Z25
-	VADDPS       Z25, Z3, Z3
-	VMULPS       Z20, Z24, Z25
-	VADDPS       Z25, Z4, Z4
-	VMULPS       Z21, Z24, Z25
-	VADDPS       Z25, Z5, Z5
-	VMULPS       Z22, Z24, Z25
-	VADDPS       Z25, Z6, Z6
-	VMULPS       Z23, Z24, Z24
-	VADDPS       Z24, Z7, Z7
-	VBROADCASTSS (SI)(BX*1), Z24
-	VMULPS       Z16, Z24, Z16
-	VADDPS       Z16, Z8, Z8
-	VMULPS       Z17, Z24, Z16
-	VADDPS       Z16, Z9, Z9
-	VMULPS       Z18, Z24, Z16
-	VADDPS       Z16, Z10, Z10
-	VMULPS       Z19, Z24, Z16
-	VADDPS       Z16, Z11, Z11
-	VMULPS       Z20, Z24, Z16
-	VADDPS       Z16, Z12, Z12
-	VMULPS       Z21, Z24, Z16
-	VADDPS       Z16, Z13, Z13
-	VMULPS       Z22, Z24, Z16
-	VADDPS       Z16, Z14, Z14
-	VMULPS       Z23, Z24, Z16
-	VADDPS       Z16, Z15, Z15
-	ADDQ         $+4, SI
-	ADDQ         DX, R9
-	DECQ         R10
-	JNZ          manyposition
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      Z1, 64(R8)
-	VMOVUPS      Z2, 128(R8)
-	VMOVUPS      Z3, 192(R8)
-	VMOVUPS      Z4, 256(R8)
-	VMOVUPS      Z5, 320(R8)
-	VMOVUPS      Z6, 384(R8)
-	VMOVUPS      Z7, 448(R8)
-	VMOVUPS      Z8, (R8)(DI*1)
-	VMOVUPS      Z9, 64(R8)(DI*1)
-	VMOVUPS      Z10, 128(R8)(DI*1)
-	VMOVUPS      Z11, 192(R8)(DI*1)
-	VMOVUPS      Z12, 256(R8)(DI*1)
-	VMOVUPS      Z13, 320(R8)(DI*1)
-	VMOVUPS      Z14, 384(R8)(DI*1)
-	VMOVUPS      Z15, 448(R8)(DI*1)
-	ADDQ         $+512, R8
-	ADDQ         $+512, AX
-	SUBQ         $+128, CX
-	JGE          many
+	VMOVUPS     (R9), Z16
+	VMOVUPS     64(R9), Z17
+	VMOVUPS     128(R9), Z18
+	VMOVUPS     192(R9), Z19
+	VMOVUPS     256(R9), Z20
+	VMOVUPS     320(R9), Z21
+	VMOVUPS     384(R9), Z22
+	VMOVUPS     448(R9), Z23
+	VMULPS.BCST (SI), Z16, Z24
+	VADDPS      Z24, Z0, Z0
+	VMULPS.BCST (SI), Z17, Z24
+	VADDPS      Z24, Z1, Z1
+	VMULPS.BCST (SI), Z18, Z24
+	VADDPS      Z24, Z2, Z2
+	VMULPS.BCST (SI), Z19, Z24
+	VADDPS      Z24, Z3, Z3
+	VMULPS.BCST (SI), Z20, Z24
+	VADDPS      Z24, Z4, Z4
+	VMULPS.BCST (SI), Z21, Z24
+	VADDPS      Z24, Z5, Z5
+	VMULPS.BCST (SI), Z22, Z24
+	VADDPS      Z24, Z6, Z6
+	VMULPS.BCST (SI), Z23, Z24
+	VADDPS      Z24, Z7, Z7
+	VMULPS.BCST (SI)(BX*1), Z16, Z16
+	VADDPS      Z16, Z8, Z8
+	VMULPS.BCST (SI)(BX*1), Z17, Z16
+	VADDPS      Z16, Z9, Z9
+	VMULPS.BCST (SI)(BX*1), Z18, Z16
+	VADDPS      Z16, Z10, Z10
+	VMULPS.BCST (SI)(BX*1), Z19, Z16
+	VADDPS      Z16, Z11, Z11
+	VMULPS.BCST (SI)(BX*1), Z20, Z16
+	VADDPS      Z16, Z12, Z12
+	VMULPS.BCST (SI)(BX*1), Z21, Z16
+	VADDPS      Z16, Z13, Z13
+	VMULPS.BCST (SI)(BX*1), Z22, Z16
+	VADDPS      Z16, Z14, Z14
+	VMULPS.BCST (SI)(BX*1), Z23, Z16
+	VADDPS      Z16, Z15, Z15
+	ADDQ        $+4, SI
+	ADDQ        DX, R9
+	DECQ        R10
+	JNZ         manyposition
+	VMOVUPS     Z0, (R8)
+	VMOVUPS     Z1, 64(R8)
+	VMOVUPS     Z2, 128(R8)
+	VMOVUPS     Z3, 192(R8)
+	VMOVUPS     Z4, 256(R8)
+	VMOVUPS     Z5, 320(R8)
+	VMOVUPS     Z6, 384(R8)
+	VMOVUPS     Z7, 448(R8)
+	VMOVUPS     Z8, (R8)(DI*1)
+	VMOVUPS     Z9, 64(R8)(DI*1)
+	VMOVUPS     Z10, 128(R8)(DI*1)
+	VMOVUPS     Z11, 192(R8)(DI*1)
+	VMOVUPS     Z12, 256(R8)(DI*1)
+	VMOVUPS     Z13, 320(R8)(DI*1)
+	VMOVUPS     Z14, 384(R8)(DI*1)
+	VMOVUPS     Z15, 448(R8)(DI*1)
+	ADDQ        $+512, R8
+	ADDQ        $+512, AX
+	SUBQ        $+128, CX
+	JGE         many
 
 manyend:
 	ADDQ $+128, CX
@@ -551,27 +513,25 @@ one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R10
 	MOVQ    AX, R9
-	VPXORD  Z26, Z26, Z26
-	VMOVAPS Z26, Z0
+	VPXORD  Z25, Z25, Z25
+	VMOVAPS Z25, Z0
 
 oneposition:
-	VMOVUPS      (R9), Z1
-	VBROADCASTSS (SI), Z2
-	VMULPS       Z1, Z2, Z2
-	VADDPS       Z2, Z26, Z26
-	VBROADCASTSS (SI)(BX*1), Z2
-	VMULPS       Z1, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	ADDQ         $+4, SI
-	ADDQ         DX, R9
-	DECQ         R10
-	JNZ          oneposition
-	VMOVUPS      Z26, (R8)
-	VMOVUPS      Z0, (R8)(DI*1)
-	ADDQ         $+64, R8
-	ADDQ         $+64, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VMOVUPS     (R9), Z1
+	VMULPS.BCST (SI), Z1, Z2
+	VADDPS      Z2, Z25, Z25
+	VMULPS.BCST (SI)(BX*1), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	ADDQ        $+4, SI
+	ADDQ        DX, R9
+	DECQ        R10
+	JNZ         oneposition
+	VMOVUPS     Z25, (R8)
+	VMOVUPS     Z0, (R8)(DI*1)
+	ADDQ        $+64, R8
+	ADDQ        $+64, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ    $+16, CX
@@ -583,23 +543,21 @@ oneend:
 	JZ      done
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), CX
-	VPXORD  Z27, Z27, Z27
-	VMOVAPS Z27, Z0
+	VPXORD  Z26, Z26, Z26
+	VMOVAPS Z26, Z0
 
 tailposition:
-	VMOVUPS.Z    (AX), K1, Z1
-	VBROADCASTSS (SI), Z2
-	VMULPS       Z1, Z2, Z2
-	VADDPS       Z2, Z27, Z27
-	VBROADCASTSS (SI)(BX*1), Z2
-	VMULPS       Z1, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	ADDQ         $+4, SI
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z27, K1, (R8)
-	VMOVUPS      Z0, K1, (R8)(DI*1)
+	VMOVUPS.Z   (AX), K1, Z1
+	VMULPS.BCST (SI), Z1, Z2
+	VADDPS      Z2, Z26, Z26
+	VMULPS.BCST (SI)(BX*1), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	ADDQ        $+4, SI
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z26, K1, (R8)
+	VMOVUPS     Z0, K1, (R8)(DI*1)
 
 done:
 	VZEROUPPER
@@ -637,47 +595,46 @@ many:
 	VMOVAPS Z0, Z7
 
 manyposition:
-	VMOVUPS      (DI), Z8
-	VMOVUPS      64(DI), Z9
-	VMOVUPS      128(DI), Z10
-	VMOVUPS      192(DI), Z11
-	VMOVUPS      256(DI), Z12
-	VMOVUPS      320(DI), Z13
-	VMOVUPS      384(DI), Z14
-	VMOVUPS      448(DI), Z15
-	VBROADCASTSS (BX), Z16
-	VMULPS       Z8, Z16, Z8
-	VADDPS       Z8, Z0, Z0
-	VMULPS       Z9, Z16, Z8
-	VADDPS       Z8, Z1, Z1
-	VMULPS       Z10, Z16, Z8
-	VADDPS       Z8, Z2, Z2
-	VMULPS       Z11, Z16, Z8
-	VADDPS       Z8, Z3, Z3
-	VMULPS       Z12, Z16, Z8
-	VADDPS       Z8, Z4, Z4
-	VMULPS       Z13, Z16, Z8
-	VADDPS       Z8, Z5, Z5
-	VMULPS       Z14, Z16, Z8
-	VADDPS       Z8, Z6, Z6
-	VMULPS       Z15, Z16, Z8
-	VADDPS       Z8, Z7, Z7
-	ADDQ         $+4, BX
-	ADDQ         DX, DI
-	DECQ         R8
-	JNZ          manyposition
-	VMOVUPS      Z0, (SI)
-	VMOVUPS      Z1, 64(SI)
-	VMOVUPS      Z2, 128(SI)
-	VMOVUPS      Z3, 192(SI)
-	VMOVUPS      Z4, 256(SI)
-	VMOVUPS      Z5, 320(SI)
-	VMOVUPS      Z6, 384(SI)
-	VMOVUPS      Z7, 448(SI)
-	ADDQ         $+512, SI
-	ADDQ         $+512, AX
-	SUBQ         $+128, CX
-	JGE          many
+	VMOVUPS     (DI), Z8
+	VMOVUPS     64(DI), Z9
+	VMOVUPS     128(DI), Z10
+	VMOVUPS     192(DI), Z11
+	VMOVUPS     256(DI), Z12
+	VMOVUPS     320(DI), Z13
+	VMOVUPS     384(DI), Z14
+	VMOVUPS     448(DI), Z15
+	VMULPS.BCST (BX), Z8, Z8
+	VADDPS      Z8, Z0, Z0
+	VMULPS.BCST (BX), Z9, Z8
+	VADDPS      Z8, Z1, Z1
+	VMULPS.BCST (BX), Z10, Z8
+	VADDPS      Z8, Z2, Z2
+	VMULPS.BCST (BX), Z11, Z8
+	VADDPS      Z8, Z3, Z3
+	VMULPS.BCST (BX), Z12, Z8
+	VADDPS      Z8, Z4, Z4
+	VMULPS.BCST (BX), Z13, Z8
+	VADDPS      Z8, Z5, Z5
+	VMULPS.BCST (BX), Z14, Z8
+	VADDPS      Z8, Z6, Z6
+	VMULPS.BCST (BX), Z15, Z8
+	VADDPS      Z8, Z7, Z7
+	ADDQ        $+4, BX
+	ADDQ        DX, DI
+	DECQ        R8
+	JNZ         manyposition
+	VMOVUPS     Z0, (SI)
+	VMOVUPS     Z1, 64(SI)
+	VMOVUPS     Z2, 128(SI)
+	VMOVUPS     Z3, 192(SI)
+	VMOVUPS     Z4, 256(SI)
+	VMOVUPS     Z5, 320(SI)
+	VMOVUPS     Z6, 384(SI)
+	VMOVUPS     Z7, 448(SI)
+	ADDQ        $+512, SI
+	ADDQ        $+512, AX
+	SUBQ        $+128, CX
+	JGE         many
 
 manyend:
 	ADDQ $+128, CX
@@ -688,22 +645,21 @@ one:
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), R8
 	MOVQ   AX, DI
-	VPXORD Z17, Z17, Z17
+	VPXORD Z16, Z16, Z16
 
 oneposition:
-	VMOVUPS      (DI), Z0
-	VBROADCASTSS (BX), Z1
-	VMULPS       Z0, Z1, Z0
-	VADDPS       Z0, Z17, Z17
-	ADDQ         $+4, BX
-	ADDQ         DX, DI
-	DECQ         R8
-	JNZ          oneposition
-	VMOVUPS      Z17, (SI)
-	ADDQ         $+64, SI
-	ADDQ         $+64, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VMOVUPS     (DI), Z0
+	VMULPS.BCST (BX), Z0, Z0
+	VADDPS      Z0, Z16, Z16
+	ADDQ        $+4, BX
+	ADDQ        DX, DI
+	DECQ        R8
+	JNZ         oneposition
+	VMOVUPS     Z16, (SI)
+	ADDQ        $+64, SI
+	ADDQ        $+64, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ   $+16, CX
@@ -715,18 +671,17 @@ oneend:
 	JZ     done
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), CX
-	VPXORD Z18, Z18, Z18
+	VPXORD Z17, Z17, Z17
 
 tailposition:
-	VMOVUPS.Z    (AX), K1, Z0
-	VBROADCASTSS (BX), Z1
-	VMULPS       Z0, Z1, Z0
-	VADDPS       Z0, Z18, Z18
-	ADDQ         $+4, BX
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z18, K1, (SI)
+	VMOVUPS.Z   (AX), K1, Z0
+	VMULPS.BCST (BX), Z0, Z0
+	VADDPS      Z0, Z17, Z17
+	ADDQ        $+4, BX
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z17, K1, (SI)
 
 done:
 	VZEROUPPER
@@ -774,76 +729,68 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VPMOVSXBD    (R13), Z16
-	VCVTDQ2PS    Z16, Z16
-	VPMOVSXBD    16(R13), Z17
-	VCVTDQ2PS    Z17, Z17
-	VBROADCASTSS (SI), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z0, Z0
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z1, Z1
-	VBROADCASTSS (SI)(BX*1), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z2, Z2
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z3, Z3
-	VBROADCASTSS (SI)(BX*2), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z4, Z4
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z5, Z5
-	VBROADCASTSS (SI)(R8*1), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z6, Z6
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z7, Z7
-	VBROADCASTSS (DI), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z8, Z8
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z9, Z9
-	VBROADCASTSS (DI)(BX*1), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z10, Z10
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z11, Z11
-	VBROADCASTSS (DI)(BX*2), Z18
-	VMULPS       Z16, Z18, Z19
-	VADDPS       Z19, Z12, Z12
-	VMULPS       Z17, Z18, Z18
-	VADDPS       Z18, Z13, Z13
-	VBROADCASTSS (DI)(R8*1), Z18
-	VMULPS       Z16, Z18, Z16
-	VADDPS       Z16, Z14, Z14
-	VMULPS       Z17, Z18, Z16
-	VADDPS       Z16, Z15, Z15
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         DX, R13
-	DECQ         R14
-	JNZ          manyposition
-	VMOVUPS      Z0, (R10)
-	VMOVUPS      Z1, 64(R10)
-	VMOVUPS      Z2, (R10)(R9*1)
-	VMOVUPS      Z3, 64(R10)(R9*1)
-	VMOVUPS      Z4, (R10)(R9*2)
-	VMOVUPS      Z5, 64(R10)(R9*2)
-	VMOVUPS      Z6, (R10)(R12*1)
-	VMOVUPS      Z7, 64(R10)(R12*1)
-	VMOVUPS      Z8, (R11)
-	VMOVUPS      Z9, 64(R11)
-	VMOVUPS      Z10, (R11)(R9*1)
-	VMOVUPS      Z11, 64(R11)(R9*1)
-	VMOVUPS      Z12, (R11)(R9*2)
-	VMOVUPS      Z13, 64(R11)(R9*2)
-	VMOVUPS      Z14, (R11)(R12*1)
-	VMOVUPS      Z15, 64(R11)(R12*1)
-	ADDQ         $+128, R10
-	ADDQ         $+128, R11
-	ADDQ         $+32, AX
-	SUBQ         $+32, CX
-	JGE          many
+	VPMOVSXBD   (R13), Z16
+	VPMOVSXBD   16(R13), Z17
+	VCVTDQ2PS   Z16, Z16
+	VCVTDQ2PS   Z17, Z17
+	VMULPS.BCST (SI), Z16, Z18
+	VADDPS      Z18, Z0, Z0
+	VMULPS.BCST (SI), Z17, Z18
+	VADDPS      Z18, Z1, Z1
+	VMULPS.BCST (SI)(BX*1), Z16, Z18
+	VADDPS      Z18, Z2, Z2
+	VMULPS.BCST (SI)(BX*1), Z17, Z18
+	VADDPS      Z18, Z3, Z3
+	VMULPS.BCST (SI)(BX*2), Z16, Z18
+	VADDPS      Z18, Z4, Z4
+	VMULPS.BCST (SI)(BX*2), Z17, Z18
+	VADDPS      Z18, Z5, Z5
+	VMULPS.BCST (SI)(R8*1), Z16, Z18
+	VADDPS      Z18, Z6, Z6
+	VMULPS.BCST (SI)(R8*1), Z17, Z18
+	VADDPS      Z18, Z7, Z7
+	VMULPS.BCST (DI), Z16, Z18
+	VADDPS      Z18, Z8, Z8
+	VMULPS.BCST (DI), Z17, Z18
+	VADDPS      Z18, Z9, Z9
+	VMULPS.BCST (DI)(BX*1), Z16, Z18
+	VADDPS      Z18, Z10, Z10
+	VMULPS.BCST (DI)(BX*1), Z17, Z18
+	VADDPS      Z18, Z11, Z11
+	VMULPS.BCST (DI)(BX*2), Z16, Z18
+	VADDPS      Z18, Z12, Z12
+	VMULPS.BCST (DI)(BX*2), Z17, Z18
+	VADDPS      Z18, Z13, Z13
+	VMULPS.BCST (DI)(R8*1), Z16, Z16
+	VADDPS      Z16, Z14, Z14
+	VMULPS.BCST (DI)(R8*1), Z17, Z16
+	VADDPS      Z16, Z15, Z15
+	ADDQ        $+4, SI
+	ADDQ        $+4, DI
+	ADDQ        DX, R13
+	DECQ        R14
+	JNZ         manyposition
+	VMOVUPS     Z0, (R10)
+	VMOVUPS     Z1, 64(R10)
+	VMOVUPS     Z2, (R10)(R9*1)
+	VMOVUPS     Z3, 64(R10)(R9*1)
+	VMOVUPS     Z4, (R10)(R9*2)
+	VMOVUPS     Z5, 64(R10)(R9*2)
+	VMOVUPS     Z6, (R10)(R12*1)
+	VMOVUPS     Z7, 64(R10)(R12*1)
+	VMOVUPS     Z8, (R11)
+	VMOVUPS     Z9, 64(R11)
+	VMOVUPS     Z10, (R11)(R9*1)
+	VMOVUPS     Z11, 64(R11)(R9*1)
+	VMOVUPS     Z12, (R11)(R9*2)
+	VMOVUPS     Z13, 64(R11)(R9*2)
+	VMOVUPS     Z14, (R11)(R12*1)
+	VMOVUPS     Z15, 64(R11)(R12*1)
+	ADDQ        $+128, R10
+	ADDQ        $+128, R11
+	ADDQ        $+32, AX
+	SUBQ        $+32, CX
+	JGE         many
 
 manyend:
 	ADDQ $+32, CX
@@ -855,60 +802,52 @@ one:
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), R14
 	MOVQ    AX, R13
-	VPXORD  Z20, Z20, Z20
-	VMOVAPS Z20, Z0
-	VMOVAPS Z20, Z1
-	VMOVAPS Z20, Z2
-	VMOVAPS Z20, Z3
-	VMOVAPS Z20, Z4
-	VMOVAPS Z20, Z5
-	VMOVAPS Z20, Z6
+	VPXORD  Z19, Z19, Z19
+	VMOVAPS Z19, Z0
+	VMOVAPS Z19, Z1
+	VMOVAPS Z19, Z2
+	VMOVAPS Z19, Z3
+	VMOVAPS Z19, Z4
+	VMOVAPS Z19, Z5
+	VMOVAPS Z19, Z6
 
 oneposition:
-	VPMOVSXBD    (R13), Z7
-	VCVTDQ2PS    Z7, Z7
-	VBROADCASTSS (SI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z20, Z20
-	VBROADCASTSS (SI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z1, Z1
-	VBROADCASTSS (SI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z2, Z2
-	VBROADCASTSS (DI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z3, Z3
-	VBROADCASTSS (DI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z4, Z4
-	VBROADCASTSS (DI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z5, Z5
-	VBROADCASTSS (DI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z7
-	VADDPS       Z7, Z6, Z6
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         DX, R13
-	DECQ         R14
-	JNZ          oneposition
-	VMOVUPS      Z20, (R10)
-	VMOVUPS      Z0, (R10)(R9*1)
-	VMOVUPS      Z1, (R10)(R9*2)
-	VMOVUPS      Z2, (R10)(R12*1)
-	VMOVUPS      Z3, (R11)
-	VMOVUPS      Z4, (R11)(R9*1)
-	VMOVUPS      Z5, (R11)(R9*2)
-	VMOVUPS      Z6, (R11)(R12*1)
-	ADDQ         $+64, R10
-	ADDQ         $+64, R11
-	ADDQ         $+16, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VPMOVSXBD   (R13), Z7
+	VCVTDQ2PS   Z7, Z7
+	VMULPS.BCST (SI), Z7, Z8
+	VADDPS      Z8, Z19, Z19
+	VMULPS.BCST (SI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z1, Z1
+	VMULPS.BCST (SI)(R8*1), Z7, Z8
+	VADDPS      Z8, Z2, Z2
+	VMULPS.BCST (DI), Z7, Z8
+	VADDPS      Z8, Z3, Z3
+	VMULPS.BCST (DI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z4, Z4
+	VMULPS.BCST (DI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z5, Z5
+	VMULPS.BCST (DI)(R8*1), Z7, Z7
+	VADDPS      Z7, Z6, Z6
+	ADDQ        $+4, SI
+	ADDQ        $+4, DI
+	ADDQ        DX, R13
+	DECQ        R14
+	JNZ         oneposition
+	VMOVUPS     Z19, (R10)
+	VMOVUPS     Z0, (R10)(R9*1)
+	VMOVUPS     Z1, (R10)(R9*2)
+	VMOVUPS     Z2, (R10)(R12*1)
+	VMOVUPS     Z3, (R11)
+	VMOVUPS     Z4, (R11)(R9*1)
+	VMOVUPS     Z5, (R11)(R9*2)
+	VMOVUPS     Z6, (R11)(R12*1)
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	ADDQ        $+16, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ    $+16, CX
@@ -921,55 +860,47 @@ oneend:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), CX
-	VPXORD  Z21, Z21, Z21
-	VMOVAPS Z21, Z0
-	VMOVAPS Z21, Z1
-	VMOVAPS Z21, Z2
-	VMOVAPS Z21, Z3
-	VMOVAPS Z21, Z4
-	VMOVAPS Z21, Z5
-	VMOVAPS Z21, Z6
+	VPXORD  Z20, Z20, Z20
+	VMOVAPS Z20, Z0
+	VMOVAPS Z20, Z1
+	VMOVAPS Z20, Z2
+	VMOVAPS Z20, Z3
+	VMOVAPS Z20, Z4
+	VMOVAPS Z20, Z5
+	VMOVAPS Z20, Z6
 
 tailposition:
-	VPMOVSXBD.Z  (AX), K1, Z7
-	VCVTDQ2PS    Z7, Z7
-	VBROADCASTSS (SI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z21, Z21
-	VBROADCASTSS (SI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z1, Z1
-	VBROADCASTSS (SI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z2, Z2
-	VBROADCASTSS (DI), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z3, Z3
-	VBROADCASTSS (DI)(BX*1), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z4, Z4
-	VBROADCASTSS (DI)(BX*2), Z8
-	VMULPS       Z7, Z8, Z8
-	VADDPS       Z8, Z5, Z5
-	VBROADCASTSS (DI)(R8*1), Z8
-	VMULPS       Z7, Z8, Z7
-	VADDPS       Z7, Z6, Z6
-	ADDQ         $+4, SI
-	ADDQ         $+4, DI
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z21, K1, (R10)
-	VMOVUPS      Z0, K1, (R10)(R9*1)
-	VMOVUPS      Z1, K1, (R10)(R9*2)
-	VMOVUPS      Z2, K1, (R10)(R12*1)
-	VMOVUPS      Z3, K1, (R11)
-	VMOVUPS      Z4, K1, (R11)(R9*1)
-	VMOVUPS      Z5, K1, (R11)(R9*2)
-	VMOVUPS      Z6, K1, (R11)(R12*1)
+	VPMOVSXBD.Z (AX), K1, Z7
+	VCVTDQ2PS   Z7, Z7
+	VMULPS.BCST (SI), Z7, Z8
+	VADDPS      Z8, Z20, Z20
+	VMULPS.BCST (SI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z1, Z1
+	VMULPS.BCST (SI)(R8*1), Z7, Z8
+	VADDPS      Z8, Z2, Z2
+	VMULPS.BCST (DI), Z7, Z8
+	VADDPS      Z8, Z3, Z3
+	VMULPS.BCST (DI)(BX*1), Z7, Z8
+	VADDPS      Z8, Z4, Z4
+	VMULPS.BCST (DI)(BX*2), Z7, Z8
+	VADDPS      Z8, Z5, Z5
+	VMULPS.BCST (DI)(R8*1), Z7, Z7
+	VADDPS      Z7, Z6, Z6
+	ADDQ        $+4, SI
+	ADDQ        $+4, DI
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z20, K1, (R10)
+	VMOVUPS     Z0, K1, (R10)(R9*1)
+	VMOVUPS     Z1, K1, (R10)(R9*2)
+	VMOVUPS     Z2, K1, (R10)(R12*1)
+	VMOVUPS     Z3, K1, (R11)
+	VMOVUPS     Z4, K1, (R11)(R9*1)
+	VMOVUPS     Z5, K1, (R11)(R9*2)
+	VMOVUPS     Z6, K1, (R11)(R12*1)
 
 done:
 	VZEROUPPER
@@ -1015,74 +946,70 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VPMOVSXBD    (R11), Z16
-	VCVTDQ2PS    Z16, Z16
-	VPMOVSXBD    16(R11), Z17
-	VCVTDQ2PS    Z17, Z17
-	VPMOVSXBD    32(R11), Z18
-	VCVTDQ2PS    Z18, Z18
-	VPMOVSXBD    48(R11), Z19
-	VCVTDQ2PS    Z19, Z19
-	VBROADCASTSS (SI), Z20
-	VMULPS       Z16, Z20, Z21
-	VADDPS       Z21, Z0, Z0
-	VMULPS       Z17, Z20, Z21
-	VADDPS       Z21, Z1, Z1
-	VMULPS       Z18, Z20, Z21
-	VADDPS       Z21, Z2, Z2
-	VMULPS       Z19, Z20, Z20
-	VADDPS       Z20, Z3, Z3
-	VBROADCASTSS (SI)(BX*1), Z20
-	VMULPS       Z16, Z20, Z21
-	VADDPS       Z21, Z4, Z4
-	VMULPS       Z17, Z20, Z21
-	VADDPS       Z21, Z5, Z5
-	VMULPS       Z18, Z20, Z21
-	VADDPS       Z21, Z6, Z6
-	VMULPS       Z19, Z20, Z20
-	VADDPS       Z20, Z7, Z7
-	VBROADCASTSS (SI)(BX*2), Z20
-	VMULPS       Z16, Z20, Z21
-	VADDPS       Z21, Z8, Z8
-	VMULPS       Z17, Z20, Z21
-	VADDPS       Z21, Z9, Z9
-	VMULPS       Z18, Z20, Z21
-	VADDPS       Z21, Z10, Z10
-	VMULPS       Z19, Z20, Z20
-	VADDPS       Z20, Z11, Z11
-	VBROADCASTSS (SI)(DI*1), Z20
-	VMULPS       Z16, Z20, Z16
-	VADDPS       Z16, Z12, Z12
-	VMULPS       Z17, Z20, Z16
-	VADDPS       Z16, Z13, Z13
-	VMULPS       Z18, Z20, Z16
-	VADDPS       Z16, Z14, Z14
-	VMULPS       Z19, Z20, Z16
-	VADDPS       Z16, Z15, Z15
-	ADDQ         $+4, SI
-	ADDQ         DX, R11
-	DECQ         R12
-	JNZ          manyposition
-	VMOVUPS      Z0, (R9)
-	VMOVUPS      Z1, 64(R9)
-	VMOVUPS      Z2, 128(R9)
-	VMOVUPS      Z3, 192(R9)
-	VMOVUPS      Z4, (R9)(R8*1)
-	VMOVUPS      Z5, 64(R9)(R8*1)
-	VMOVUPS      Z6, 128(R9)(R8*1)
-	VMOVUPS      Z7, 192(R9)(R8*1)
-	VMOVUPS      Z8, (R9)(R8*2)
-	VMOVUPS      Z9, 64(R9)(R8*2)
-	VMOVUPS      Z10, 128(R9)(R8*2)
-	VMOVUPS      Z11, 192(R9)(R8*2)
-	VMOVUPS      Z12, (R9)(R10*1)
-	VMOVUPS      Z13, 64(R9)(R10*1)
-	VMOVUPS      Z14, 128(R9)(R10*1)
-	VMOVUPS      Z15, 192(R9)(R10*1)
-	ADDQ         $+256, R9
-	ADDQ         $+64, AX
-	SUBQ         $+64, CX
-	JGE          many
+	VPMOVSXBD   (R11), Z16
+	VPMOVSXBD   16(R11), Z17
+	VPMOVSXBD   32(R11), Z18
+	VPMOVSXBD   48(R11), Z19
+	VCVTDQ2PS   Z16, Z16
+	VCVTDQ2PS   Z17, Z17
+	VCVTDQ2PS   Z18, Z18
+	VCVTDQ2PS   Z19, Z19
+	VMULPS.BCST (SI), Z16, Z20
+	VADDPS      Z20, Z0, Z0
+	VMULPS.BCST (SI), Z17, Z20
+	VADDPS      Z20, Z1, Z1
+	VMULPS.BCST (SI), Z18, Z20
+	VADDPS      Z20, Z2, Z2
+	VMULPS.BCST (SI), Z19, Z20
+	VADDPS      Z20, Z3, Z3
+	VMULPS.BCST (SI)(BX*1), Z16, Z20
+	VADDPS      Z20, Z4, Z4
+	VMULPS.BCST (SI)(BX*1), Z17, Z20
+	VADDPS      Z20, Z5, Z5
+	VMULPS.BCST (SI)(BX*1), Z18, Z20
+	VADDPS      Z20, Z6, Z6
+	VMULPS.BCST (SI)(BX*1), Z19, Z20
+	VADDPS      Z20, Z7, Z7
+	VMULPS.BCST (SI)(BX*2), Z16, Z20
+	VADDPS      Z20, Z8, Z8
+	VMULPS.BCST (SI)(BX*2), Z17, Z20
+	VADDPS      Z20, Z9, Z9
+	VMULPS.BCST (SI)(BX*2), Z18, Z20
+	VADDPS      Z20, Z10, Z10
+	VMULPS.BCST (SI)(BX*2), Z19, Z20
+	VADDPS      Z20, Z11, Z11
+	VMULPS.BCST (SI)(DI*1), Z16, Z16
+	VADDPS      Z16, Z12, Z12
+	VMULPS.BCST (SI)(DI*1), Z17, Z16
+	VADDPS      Z16, Z13, Z13
+	VMULPS.BCST (SI)(DI*1), Z18, Z16
+	VADDPS      Z16, Z14, Z14
+	VMULPS.BCST (SI)(DI*1), Z19, Z16
+	VADDPS      Z16, Z15, Z15
+	ADDQ        $+4, SI
+	ADDQ        DX, R11
+	DECQ        R12
+	JNZ         manyposition
+	VMOVUPS     Z0, (R9)
+	VMOVUPS     Z1, 64(R9)
+	VMOVUPS     Z2, 128(R9)
+	VMOVUPS     Z3, 192(R9)
+	VMOVUPS     Z4, (R9)(R8*1)
+	VMOVUPS     Z5, 64(R9)(R8*1)
+	VMOVUPS     Z6, 128(R9)(R8*1)
+	VMOVUPS     Z7, 192(R9)(R8*1)
+	VMOVUPS     Z8, (R9)(R8*2)
+	VMOVUPS     Z9, 64(R9)(R8*2)
+	VMOVUPS     Z10, 128(R9)(R8*2)
+	VMOVUPS     Z11, 192(R9)(R8*2)
+	VMOVUPS     Z12, (R9)(R10*1)
+	VMOVUPS     Z13, 64(R9)(R10*1)
+	VMOVUPS     Z14, 128(R9)(R10*1)
+	VMOVUPS     Z15, 192(R9)(R10*1)
+	ADDQ        $+256, R9
+	ADDQ        $+64, AX
+	SUBQ        $+64, CX
+	JGE         many
 
 manyend:
 	ADDQ $+64, CX
@@ -1093,38 +1020,34 @@ one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R12
 	MOVQ    AX, R11
-	VPXORD  Z22, Z22, Z22
-	VMOVAPS Z22, Z0
-	VMOVAPS Z22, Z1
-	VMOVAPS Z22, Z2
+	VPXORD  Z21, Z21, Z21
+	VMOVAPS Z21, Z0
+	VMOVAPS Z21, Z1
+	VMOVAPS Z21, Z2
 
 oneposition:
-	VPMOVSXBD    (R11), Z3
-	VCVTDQ2PS    Z3, Z3
-	VBROADCASTSS (SI), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z22, Z22
-	VBROADCASTSS (SI)(BX*1), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z1, Z1
-	VBROADCASTSS (SI)(DI*1), Z4
-	VMULPS       Z3, Z4, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         $+4, SI
-	ADDQ         DX, R11
-	DECQ         R12
-	JNZ          oneposition
-	VMOVUPS      Z22, (R9)
-	VMOVUPS      Z0, (R9)(R8*1)
-	VMOVUPS      Z1, (R9)(R8*2)
-	VMOVUPS      Z2, (R9)(R10*1)
-	ADDQ         $+64, R9
-	ADDQ         $+16, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VPMOVSXBD   (R11), Z3
+	VCVTDQ2PS   Z3, Z3
+	VMULPS.BCST (SI), Z3, Z4
+	VADDPS      Z4, Z21, Z21
+	VMULPS.BCST (SI)(BX*1), Z3, Z4
+	VADDPS      Z4, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z3, Z4
+	VADDPS      Z4, Z1, Z1
+	VMULPS.BCST (SI)(DI*1), Z3, Z3
+	VADDPS      Z3, Z2, Z2
+	ADDQ        $+4, SI
+	ADDQ        DX, R11
+	DECQ        R12
+	JNZ         oneposition
+	VMOVUPS     Z21, (R9)
+	VMOVUPS     Z0, (R9)(R8*1)
+	VMOVUPS     Z1, (R9)(R8*2)
+	VMOVUPS     Z2, (R9)(R10*1)
+	ADDQ        $+64, R9
+	ADDQ        $+16, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ    $+16, CX
@@ -1136,34 +1059,30 @@ oneend:
 	JZ      done
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), CX
-	VPXORD  Z23, Z23, Z23
-	VMOVAPS Z23, Z0
-	VMOVAPS Z23, Z1
-	VMOVAPS Z23, Z2
+	VPXORD  Z22, Z22, Z22
+	VMOVAPS Z22, Z0
+	VMOVAPS Z22, Z1
+	VMOVAPS Z22, Z2
 
 tailposition:
-	VPMOVSXBD.Z  (AX), K1, Z3
-	VCVTDQ2PS    Z3, Z3
-	VBROADCASTSS (SI), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z23, Z23
-	VBROADCASTSS (SI)(BX*1), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VBROADCASTSS (SI)(BX*2), Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS       Z4, Z1, Z1
-	VBROADCASTSS (SI)(DI*1), Z4
-	VMULPS       Z3, Z4, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         $+4, SI
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z23, K1, (R9)
-	VMOVUPS      Z0, K1, (R9)(R8*1)
-	VMOVUPS      Z1, K1, (R9)(R8*2)
-	VMOVUPS      Z2, K1, (R9)(R10*1)
+	VPMOVSXBD.Z (AX), K1, Z3
+	VCVTDQ2PS   Z3, Z3
+	VMULPS.BCST (SI), Z3, Z4
+	VADDPS      Z4, Z22, Z22
+	VMULPS.BCST (SI)(BX*1), Z3, Z4
+	VADDPS      Z4, Z0, Z0
+	VMULPS.BCST (SI)(BX*2), Z3, Z4
+	VADDPS      Z4, Z1, Z1
+	VMULPS.BCST (SI)(DI*1), Z3, Z3
+	VADDPS      Z3, Z2, Z2
+	ADDQ        $+4, SI
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z22, K1, (R9)
+	VMOVUPS     Z0, K1, (R9)(R8*1)
+	VMOVUPS     Z1, K1, (R9)(R8*2)
+	VMOVUPS     Z2, K1, (R9)(R10*1)
 
 done:
 	VZEROUPPER
@@ -1207,80 +1126,78 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VPMOVSXBD    (R9), Z16
-	VCVTDQ2PS    Z16, Z16
-	VPMOVSXBD    16(R9), Z17
-	VCVTDQ2PS    Z17, Z17
-	VPMOVSXBD    32(R9), Z18
-	VCVTDQ2PS    Z18, Z18
-	VPMOVSXBD    48(R9), Z19
-	VCVTDQ2PS    Z19, Z19
-	VPMOVSXBD    64(R9), Z20
-	VCVTDQ2PS    Z20, Z20
-	VPMOVSXBD    80(R9), Z21
-	VCVTDQ2PS    Z21, Z21
-	VPMOVSXBD    96(R9), Z22
-	VCVTDQ2PS    Z22, Z22
-	VPMOVSXBD    112(R9), Z23
-	VCVTDQ2PS    Z23, Z23
-	VBROADCASTSS (SI), Z24
-	VMULPS       Z16, Z24, Z25
-	VADDPS       Z25, Z0, Z0
-	VMULPS       Z17, Z24, Z25
-	VADDPS       Z25, Z1, Z1
-	VMULPS       Z18, Z24, Z25
-	VADDPS       Z25, Z2, Z2
-	VMULPS       Z19, Z24, Z25
-	VADDPS       Z25, Z3, Z3
-	VMULPS       Z20, Z24, Z25
-	VADDPS       Z25, Z4, Z4
-	VMULPS       Z21, Z24, Z25
-	VADDPS       Z25, Z5, Z5
-	VMULPS       Z22, Z24, Z25
-	VADDPS       Z25, Z6, Z6
-	VMULPS       Z23, Z24, Z24
-	VADDPS       Z24, Z7, Z7
-	VBROADCASTSS (SI)(BX*1), Z24
-	VMULPS       Z16, Z24, Z16
-	VADDPS       Z16, Z8, Z8
-	VMULPS       Z17, Z24, Z16
-	VADDPS       Z16, Z9, Z9
-	VMULPS       Z18, Z24, Z16
-	VADDPS       Z16, Z10, Z10
-	VMULPS       Z19, Z24, Z16
-	VADDPS       Z16, Z11, Z11
-	VMULPS       Z20, Z24, Z16
-	VADDPS       Z16, Z12, Z12
-	VMULPS       Z21, Z24, Z16
-	VADDPS       Z16, Z13, Z13
-	VMULPS       Z22, Z24, Z16
-	VADDPS       Z16, Z14, Z14
-	VMULPS       Z23, Z24, Z16
-	VADDPS       Z16, Z15, Z15
-	ADDQ         $+4, SI
-	ADDQ         DX, R9
-	DECQ         R10
-	JNZ          manyposition
-	VMOVUPS      Z0, (R8)
-	VMOVUPS      Z1, 64(R8)
-	VMOVUPS      Z2, 128(R8)
-	VMOVUPS      Z3, 192(R8)
-	VMOVUPS      Z4, 256(R8)
-	VMOVUPS      Z5, 320(R8)
-	VMOVUPS      Z6, 384(R8)
-	VMOVUPS      Z7, 448(R8)
-	VMOVUPS      Z8, (R8)(DI*1)
-	VMOVUPS      Z9, 64(R8)(DI*1)
-	VMOVUPS      Z10, 128(R8)(DI*1)
-	VMOVUPS      Z11, 192(R8)(DI*1)
-	VMOVUPS      Z12, 256(R8)(DI*1)
-	VMOVUPS      Z13, 320(R8)(DI*1)
-	VMOVUPS      Z14, 384(R8)(DI*1)
-	VMOVUPS      Z15, 448(R8)(DI*1)
-	ADDQ         $+512, R8
-	ADDQ         $+128, AX
-	SUBQ         $+128, CX
-	JGE          many
+	VPMOVSXBD   (R9), Z16
+	VPMOVSXBD   16(R9), Z17
+	VPMOVSXBD   32(R9), Z18
+	VPMOVSXBD   48(R9), Z19
+	VPMOVSXBD   64(R9), Z20
+	VPMOVSXBD   80(R9), Z21
+	VPMOVSXBD   96(R9), Z22
+	VPMOVSXBD   112(R9), Z23
+	VCVTDQ2PS   Z16, Z16
+	VCVTDQ2PS   Z17, Z17
+	VCVTDQ2PS   Z18, Z18
+	VCVTDQ2PS   Z19, Z19
+	VCVTDQ2PS   Z20, Z20
+	VCVTDQ2PS   Z21, Z21
+	VCVTDQ2PS   Z22, Z22
+	VCVTDQ2PS   Z23, Z23
+	VMULPS.BCST (SI), Z16, Z24
+	VADDPS      Z24, Z0, Z0
+	VMULPS.BCST (SI), Z17, Z24
+	VADDPS      Z24, Z1, Z1
+	VMULPS.BCST (SI), Z18, Z24
+	VADDPS      Z24, Z2, Z2
+	VMULPS.BCST (SI), Z19, Z24
+	VADDPS      Z24, Z3, Z3
+	VMULPS.BCST (SI), Z20, Z24
+	VADDPS      Z24, Z4, Z4
+	VMULPS.BCST (SI), Z21, Z24
+	VADDPS      Z24, Z5, Z5
+	VMULPS.BCST (SI), Z22, Z24
+	VADDPS      Z24, Z6, Z6
+	VMULPS.BCST (SI), Z23, Z24
+	VADDPS      Z24, Z7, Z7
+	VMULPS.BCST (SI)(BX*1), Z16, Z16
+	VADDPS      Z16, Z8, Z8
+	VMULPS.BCST (SI)(BX*1), Z17, Z16
+	VADDPS      Z16, Z9, Z9
+	VMULPS.BCST (SI)(BX*1), Z18, Z16
+	VADDPS      Z16, Z10, Z10
+	VMULPS.BCST (SI)(BX*1), Z19, Z16
+	VADDPS      Z16, Z11, Z11
+	VMULPS.BCST (SI)(BX*1), Z20, Z16
+	VADDPS      Z16, Z12, Z12
+	VMULPS.BCST (SI)(BX*1), Z21, Z16
+	VADDPS      Z16, Z13, Z13
+	VMULPS.BCST (SI)(BX*1), Z22, Z16
+	VADDPS      Z16, Z14, Z14
+	VMULPS.BCST (SI)(BX*1), Z23, Z16
+	VADDPS      Z16, Z15, Z15
+	ADDQ        $+4, SI
+	ADDQ        DX, R9
+	DECQ        R10
+	JNZ         manyposition
+	VMOVUPS     Z0, (R8)
+	VMOVUPS     Z1, 64(R8)
+	VMOVUPS     Z2, 128(R8)
+	VMOVUPS     Z3, 192(R8)
+	VMOVUPS     Z4, 256(R8)
+	VMOVUPS     Z5, 320(R8)
+	VMOVUPS     Z6, 384(R8)
+	VMOVUPS     Z7, 448(R8)
+	VMOVUPS     Z8, (R8)(DI*1)
+	VMOVUPS     Z9, 64(R8)(DI*1)
+	VMOVUPS     Z10, 128(R8)(DI*1)
+	VMOVUPS     Z11, 192(R8)(DI*1)
+	VMOVUPS     Z12, 256(R8)(DI*1)
+	VMOVUPS     Z13, 320(R8)(DI*1)
+	VMOVUPS     Z14, 384(R8)(DI*1)
+	VMOVUPS     Z15, 448(R8)(DI*1)
+	ADDQ        $+512, R8
+	ADDQ        $+128, AX
+	SUBQ        $+128, CX
+	JGE         many
 
 manyend:
 	ADDQ $+128, CX
@@ -1291,28 +1208,26 @@ one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R10
 	MOVQ    AX, R9
-	VPXORD  Z26, Z26, Z26
-	VMOVAPS Z26, Z0
+	VPXORD  Z25, Z25, Z25
+	VMOVAPS Z25, Z0
 
 oneposition:
-	VPMOVSXBD    (R9), Z1
-	VCVTDQ2PS    Z1, Z1
-	VBROADCASTSS (SI), Z2
-	VMULPS       Z1, Z2, Z2
-	VADDPS       Z2, Z26, Z26
-	VBROADCASTSS (SI)(BX*1), Z2
-	VMULPS       Z1, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	ADDQ         $+4, SI
-	ADDQ         DX, R9
-	DECQ         R10
-	JNZ          oneposition
-	VMOVUPS      Z26, (R8)
-	VMOVUPS      Z0, (R8)(DI*1)
-	ADDQ         $+64, R8
-	ADDQ         $+16, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VPMOVSXBD   (R9), Z1
+	VCVTDQ2PS   Z1, Z1
+	VMULPS.BCST (SI), Z1, Z2
+	VADDPS      Z2, Z25, Z25
+	VMULPS.BCST (SI)(BX*1), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	ADDQ        $+4, SI
+	ADDQ        DX, R9
+	DECQ        R10
+	JNZ         oneposition
+	VMOVUPS     Z25, (R8)
+	VMOVUPS     Z0, (R8)(DI*1)
+	ADDQ        $+64, R8
+	ADDQ        $+16, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ    $+16, CX
@@ -1324,24 +1239,22 @@ oneend:
 	JZ      done
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), CX
-	VPXORD  Z27, Z27, Z27
-	VMOVAPS Z27, Z0
+	VPXORD  Z26, Z26, Z26
+	VMOVAPS Z26, Z0
 
 tailposition:
-	VPMOVSXBD.Z  (AX), K1, Z1
-	VCVTDQ2PS    Z1, Z1
-	VBROADCASTSS (SI), Z2
-	VMULPS       Z1, Z2, Z2
-	VADDPS       Z2, Z27, Z27
-	VBROADCASTSS (SI)(BX*1), Z2
-	VMULPS       Z1, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	ADDQ         $+4, SI
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z27, K1, (R8)
-	VMOVUPS      Z0, K1, (R8)(DI*1)
+	VPMOVSXBD.Z (AX), K1, Z1
+	VCVTDQ2PS   Z1, Z1
+	VMULPS.BCST (SI), Z1, Z2
+	VADDPS      Z2, Z26, Z26
+	VMULPS.BCST (SI)(BX*1), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	ADDQ        $+4, SI
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z26, K1, (R8)
+	VMOVUPS     Z0, K1, (R8)(DI*1)
 
 done:
 	VZEROUPPER
@@ -1377,55 +1290,54 @@ many:
 	VMOVAPS Z0, Z7
 
 manyposition:
-	VPMOVSXBD    (DI), Z8
-	VCVTDQ2PS    Z8, Z8
-	VPMOVSXBD    16(DI), Z9
-	VCVTDQ2PS    Z9, Z9
-	VPMOVSXBD    32(DI), Z10
-	VCVTDQ2PS    Z10, Z10
-	VPMOVSXBD    48(DI), Z11
-	VCVTDQ2PS    Z11, Z11
-	VPMOVSXBD    64(DI), Z12
-	VCVTDQ2PS    Z12, Z12
-	VPMOVSXBD    80(DI), Z13
-	VCVTDQ2PS    Z13, Z13
-	VPMOVSXBD    96(DI), Z14
-	VCVTDQ2PS    Z14, Z14
-	VPMOVSXBD    112(DI), Z15
-	VCVTDQ2PS    Z15, Z15
-	VBROADCASTSS (BX), Z16
-	VMULPS       Z8, Z16, Z8
-	VADDPS       Z8, Z0, Z0
-	VMULPS       Z9, Z16, Z8
-	VADDPS       Z8, Z1, Z1
-	VMULPS       Z10, Z16, Z8
-	VADDPS       Z8, Z2, Z2
-	VMULPS       Z11, Z16, Z8
-	VADDPS       Z8, Z3, Z3
-	VMULPS       Z12, Z16, Z8
-	VADDPS       Z8, Z4, Z4
-	VMULPS       Z13, Z16, Z8
-	VADDPS       Z8, Z5, Z5
-	VMULPS       Z14, Z16, Z8
-	VADDPS       Z8, Z6, Z6
-	VMULPS       Z15, Z16, Z8
-	VADDPS       Z8, Z7, Z7
-	ADDQ         $+4, BX
-	ADDQ         DX, DI
-	DECQ         R8
-	JNZ          manyposition
-	VMOVUPS      Z0, (SI)
-	VMOVUPS      Z1, 64(SI)
-	VMOVUPS      Z2, 128(SI)
-	VMOVUPS      Z3, 192(SI)
-	VMOVUPS      Z4, 256(SI)
-	VMOVUPS      Z5, 320(SI)
-	VMOVUPS      Z6, 384(SI)
-	VMOVUPS      Z7, 448(SI)
-	ADDQ         $+512, SI
-	ADDQ         $+128, AX
-	SUBQ         $+128, CX
-	JGE          many
+	VPMOVSXBD   (DI), Z8
+	VPMOVSXBD   16(DI), Z9
+	VPMOVSXBD   32(DI), Z10
+	VPMOVSXBD   48(DI), Z11
+	VPMOVSXBD   64(DI), Z12
+	VPMOVSXBD   80(DI), Z13
+	VPMOVSXBD   96(DI), Z14
+	VPMOVSXBD   112(DI), Z15
+	VCVTDQ2PS   Z8, Z8
+	VCVTDQ2PS   Z9, Z9
+	VCVTDQ2PS   Z10, Z10
+	VCVTDQ2PS   Z11, Z11
+	VCVTDQ2PS   Z12, Z12
+	VCVTDQ2PS   Z13, Z13
+	VCVTDQ2PS   Z14, Z14
+	VCVTDQ2PS   Z15, Z15
+	VMULPS.BCST (BX), Z8, Z8
+	VADDPS      Z8, Z0, Z0
+	VMULPS.BCST (BX), Z9, Z8
+	VADDPS      Z8, Z1, Z1
+	VMULPS.BCST (BX), Z10, Z8
+	VADDPS      Z8, Z2, Z2
+	VMULPS.BCST (BX), Z11, Z8
+	VADDPS      Z8, Z3, Z3
+	VMULPS.BCST (BX), Z12, Z8
+	VADDPS      Z8, Z4, Z4
+	VMULPS.BCST (BX), Z13, Z8
+	VADDPS      Z8, Z5, Z5
+	VMULPS.BCST (BX), Z14, Z8
+	VADDPS      Z8, Z6, Z6
+	VMULPS.BCST (BX), Z15, Z8
+	VADDPS      Z8, Z7, Z7
+	ADDQ        $+4, BX
+	ADDQ        DX, DI
+	DECQ        R8
+	JNZ         manyposition
+	VMOVUPS     Z0, (SI)
+	VMOVUPS     Z1, 64(SI)
+	VMOVUPS     Z2, 128(SI)
+	VMOVUPS     Z3, 192(SI)
+	VMOVUPS     Z4, 256(SI)
+	VMOVUPS     Z5, 320(SI)
+	VMOVUPS     Z6, 384(SI)
+	VMOVUPS     Z7, 448(SI)
+	ADDQ        $+512, SI
+	ADDQ        $+128, AX
+	SUBQ        $+128, CX
+	JGE         many
 
 manyend:
 	ADDQ $+128, CX
@@ -1436,23 +1348,22 @@ one:
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), R8
 	MOVQ   AX, DI
-	VPXORD Z17, Z17, Z17
+	VPXORD Z16, Z16, Z16
 
 oneposition:
-	VPMOVSXBD    (DI), Z0
-	VCVTDQ2PS    Z0, Z0
-	VBROADCASTSS (BX), Z1
-	VMULPS       Z0, Z1, Z0
-	VADDPS       Z0, Z17, Z17
-	ADDQ         $+4, BX
-	ADDQ         DX, DI
-	DECQ         R8
-	JNZ          oneposition
-	VMOVUPS      Z17, (SI)
-	ADDQ         $+64, SI
-	ADDQ         $+16, AX
-	SUBQ         $+16, CX
-	JGE          one
+	VPMOVSXBD   (DI), Z0
+	VCVTDQ2PS   Z0, Z0
+	VMULPS.BCST (BX), Z0, Z0
+	VADDPS      Z0, Z16, Z16
+	ADDQ        $+4, BX
+	ADDQ        DX, DI
+	DECQ        R8
+	JNZ         oneposition
+	VMOVUPS     Z16, (SI)
+	ADDQ        $+64, SI
+	ADDQ        $+16, AX
+	SUBQ        $+16, CX
+	JGE         one
 
 oneend:
 	ADDQ   $+16, CX
@@ -1464,19 +1375,18 @@ oneend:
 	JZ     done
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), CX
-	VPXORD Z18, Z18, Z18
+	VPXORD Z17, Z17, Z17
 
 tailposition:
-	VPMOVSXBD.Z  (AX), K1, Z0
-	VCVTDQ2PS    Z0, Z0
-	VBROADCASTSS (BX), Z1
-	VMULPS       Z0, Z1, Z0
-	VADDPS       Z0, Z18, Z18
-	ADDQ         $+4, BX
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          tailposition
-	VMOVUPS      Z18, K1, (SI)
+	VPMOVSXBD.Z (AX), K1, Z0
+	VCVTDQ2PS   Z0, Z0
+	VMULPS.BCST (BX), Z0, Z0
+	VADDPS      Z0, Z17, Z17
+	ADDQ        $+4, BX
+	ADDQ        DX, AX
+	DECQ        CX
+	JNZ         tailposition
+	VMOVUPS     Z17, K1, (SI)
 
 done:
 	VZEROUPPER
