@@ -50,6 +50,7 @@ func Open(path string) (*Map, error) {
 	if err != nil {
 		return nil, atomicfile.MapError(path, fmt.Errorf("map %q: %w", path, err))
 	}
+	advise(data)
 	return &Map{data: data}, nil
 }
 
