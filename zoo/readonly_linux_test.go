@@ -70,7 +70,7 @@ func TestReadOnlyStore(t *testing.T) {
 // A full device is told from other failures, before the work where that can be foreseen.
 func TestNoSpace(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=6m"); err != nil {
 		t.Skip(err)
 	}
 	t.Cleanup(func() {
@@ -90,16 +90,16 @@ func TestNoSpace(t *testing.T) {
 		t.Cleanup(func() { w.Close() })
 		return w
 	}
-	tensor := zoo.PlannedTensor{Name: "a", Matrix: quant.Matrix{Format: quant.F32, Layout: quant.Rows, Rows: 1, Cols: 200 << 10}}
+	tensor := zoo.PlannedTensor{Name: "a", Matrix: quant.Matrix{Format: quant.F32, Layout: quant.Rows, Rows: 1, Cols: 2 << 20}}
 	if err := writer("foreseen").Plan([]zoo.PlannedTensor{tensor}); !errors.Is(err, zoo.ErrNoSpace) || zoo.Hint(err) == "" {
 		t.Errorf("plan: %v", err)
 	}
-	tensor.Cols = 40 << 10
+	tensor.Cols = 1 << 20
 	w := writer("sudden")
 	if err := w.Plan([]zoo.PlannedTensor{tensor}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 100<<10), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 3<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	err := w.WriteTensor("a", func(out io.Writer) error { _, err := out.Write(make([]byte, tensor.SizeBytes())); return err })
@@ -109,7 +109,7 @@ func TestNoSpace(t *testing.T) {
 	if _, ferr := w.Finish(t.Context()); !errors.Is(ferr, zoo.ErrNoSpace) {
 		t.Errorf("finish: %v", ferr)
 	}
-	if err := writer("file").WriteFile("big", make([]byte, 300<<10)); !errors.Is(err, zoo.ErrNoSpace) {
+	if err := writer("file").WriteFile("big", make([]byte, 3<<20)); !errors.Is(err, zoo.ErrNoSpace) {
 		t.Errorf("file: %v", err)
 	}
 	// A pack that is sound opens from a device without room for stamps.

@@ -10,13 +10,24 @@ import (
 
 // addAttention adds the kernels that weight values.
 func addAttention(c *build.Context) {
-	for _, s := range []simd{simd512} {
+	for _, s := range []simd{simd256, simd512} {
 		for _, n := range []element{elementF32, elementInt8} {
 			for _, t := range s.weighted {
 				weighted(c, s, n, t[0], t[1])
 			}
 		}
 	}
+}
+
+// multiplier returns what multiplies registers with one number. A broadcast into
+// 512 bits alone is a shuffle, but nothing where it is part of the product.
+func (s simd) multiplier(c *build.Context, number operand.Mem) func(v, product reg.VecVirtual) {
+	if s.width == sumLanes {
+		return func(v, product reg.VecVirtual) { c.VMULPS_BCST(number, v, product) }
+	}
+	all := s.vec(c)
+	c.VBROADCASTSS(number, all)
+	return func(v, product reg.VecVirtual) { c.VMULPS(v, all, product) }
 }
 
 // weighted adds a kernel that adds the values of all positions, times the
@@ -41,23 +52,23 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 		c.MOVQ(values, row)
 		sums := s.zeros(c, heads*registers)
 		c.Label(loop)
-		widened := s.loadAll(c, n, registers, mask, func(i int) operand.Mem {
-			return operand.Mem{Base: row, Disp: i * s.width * n.bytes}
-		})
-		for h := range heads {
-			weight, product := s.vec(c), s.vec(c)
-			if s.width < sumLanes {
-				c.VBROADCASTSS(w.at(h, 0), weight)
+		value := func(i int) operand.Mem { return operand.Mem{Base: row, Disp: i * s.width * n.bytes} }
+		if heads == 1 {
+			multiply := s.multiplier(c, w.at(0, 0))
+			for i, sum := range sums {
+				v := s.loadAll(c, n, 1, mask, func(int) operand.Mem { return value(i) })[0]
+				multiply(v, v)
+				c.VADDPS(v, sum, sum)
 			}
-			for i, v := range widened {
-				// A broadcast that is part of the product costs nothing, one into 512 bits alone a shuffle.
-				if s.width < sumLanes {
-					c.VMULPS(v, weight, product)
-				} else {
-					c.VMULPS_BCST(w.at(h, 0), v, product)
+		} else {
+			widened := s.loadAll(c, n, registers, mask, value)
+			for h := range heads {
+				multiply, product := s.multiplier(c, w.at(h, 0)), s.vec(c)
+				for i, v := range widened {
+					multiply(v, product)
+					sum := sums[h*registers+i]
+					c.VADDPS(product, sum, sum)
 				}
-				sum := sums[h*registers+i]
-				c.VADDPS(product, sum, sum)
 			}
 		}
 		w.advance(c, floatBytes)

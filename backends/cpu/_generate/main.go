@@ -72,7 +72,10 @@ func generate(dir string) error {
 	}); err != nil {
 		return err
 	}
-	if err := writeGo(dir, "sums_tables_amd64.go", func(w io.Writer) { sumsTable(w, simd512) }); err != nil {
+	if err := writeGo(dir, "sums_tables_amd64.go", func(w io.Writer) {
+		sumsTable(w, simd256)
+		sumsTable(w, simd512)
+	}); err != nil {
 		return err
 	}
 	if err := writeGo(dir, "pointwise_tables_amd64.go", func(w io.Writer) {

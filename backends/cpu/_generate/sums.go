@@ -38,6 +38,13 @@ var simd512 = simd{
 // passes returns how often a kernel of dot products goes through the numbers.
 func (s simd) passes() int { return sumLanes / s.width }
 
+// simd256 has half the registers of simd512, of half the lanes.
+var simd256 = simd{
+	name: "AVX2", width: 8,
+	dots:     [][2]int{{4, 2}, {2, 4}, {1, 8}},
+	weighted: [][2]int{{4, 2}, {2, 4}, {1, 8}},
+}
+
 // vec returns a new register.
 func (s simd) vec(c *build.Context) reg.VecVirtual {
 	if s.width == 16 {
@@ -209,7 +216,7 @@ func ragged(c *build.Context, cols reg.GPVirtual) reg.OpmaskVirtual {
 
 // addSums adds the kernels of dot products, and of reading.
 func addSums(c *build.Context) {
-	for _, s := range []simd{simd512} {
+	for _, s := range []simd{simd256, simd512} {
 		for _, n := range []element{elementF32, elementInt8, elementBF16} {
 			for _, t := range s.dots {
 				dots(c, s, n, t[0], t[1])
@@ -315,6 +322,12 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 		mask = ragged(c, param(c, "dim"))
 	}
 
+	// kept holds the sums of the first pass, of lanes that are added to those of the second.
+	var kept operand.Mem
+	if s.passes() > 1 {
+		kept = c.AllocLocal(heads * positions * s.width * floatBytes)
+	}
+
 	c.Label("tile")
 	var sums []reg.VecVirtual
 	for pass := range s.passes() {
@@ -324,10 +337,24 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 		keys.setBase(c)
 		sums = s.zeros(c, heads*positions)
 		step := func(mask reg.Register) {
-			widened := s.loadAll(c, n, positions, mask, func(p int) operand.Mem { return keys.at(p, pass*s.width*n.bytes) })
-			for h := range heads {
-				v, product := s.vec(c), s.vec(c)
+			key := func(p int) operand.Mem { return keys.at(p, pass*s.width*n.bytes) }
+			query := func(h int) reg.VecVirtual {
+				v := s.vec(c)
 				elementF32.load(c, q.at(h, pass*s.width*floatBytes), mask, v)
+				return v
+			}
+			if heads == 1 {
+				v := query(0)
+				for p, sum := range sums {
+					product := s.loadAll(c, n, 1, mask, func(int) operand.Mem { return key(p) })[0]
+					c.VMULPS(v, product, product)
+					c.VADDPS(product, sum, sum)
+				}
+				return
+			}
+			widened := s.loadAll(c, n, positions, mask, key)
+			for h := range heads {
+				v, product := query(h), s.vec(c)
 				for p, w := range widened {
 					c.VMULPS(w, v, product)
 					sum := sums[h*positions+p]
@@ -351,6 +378,17 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 			c.JZ(operand.LabelRef(done))
 			step(mask)
 			c.Label(done)
+		}
+		for i, sum := range sums {
+			if s.passes() == 1 {
+				break
+			}
+			at := kept.Offset(i * s.width * floatBytes)
+			if pass == 0 {
+				c.VMOVUPS(sum, at)
+			} else {
+				c.VADDPS(at, sum, sum)
+			}
 		}
 	}
 	sum := s.tree(c, sums)
@@ -382,7 +420,8 @@ func paramMem(c *build.Context, name string) operand.Mem {
 	return p.Addr
 }
 
-// tree adds the lanes of up to 16 sums: lane i of the result is the total of sums[i].
+// tree adds the lanes of as many sums as a register has lanes, or fewer: lane i
+// of the result is the total of sums[i].
 //
 // Each level puts one half of the lanes of two sums in one register and the
 // other half in another, which are added. Sum 4k+j arrives in lane j of quarter k.
@@ -408,6 +447,12 @@ func (s simd) tree(c *build.Context, sums []reg.VecVirtual) reg.VecVirtual {
 	}
 	var quarters [4]reg.VecVirtual
 	for j := range quarters {
+		if s.width < sumLanes {
+			quarters[j] = pair(at(j), at(4+j),
+				func(a, b, to reg.VecVirtual) { c.VPERM2F128(operand.U8(0x20), b, a, to) },
+				func(a, b, to reg.VecVirtual) { c.VPERM2F128(operand.U8(0x31), b, a, to) })
+			continue
+		}
 		var halves [2]reg.VecVirtual
 		for k := range halves {
 			halves[k] = pair(at(8*k+j), at(8*k+4+j),
@@ -450,7 +495,11 @@ func (s simd) scatter(c *build.Context, v reg.VecVirtual, out rowSet, rows, n in
 		quarter := v.AsX()
 		if at > 0 {
 			quarter = c.XMM()
-			c.VEXTRACTF32X4(operand.U8(at/4), v, quarter)
+			if s.width < sumLanes {
+				c.VEXTRACTF128(operand.U8(at/4), v, quarter)
+			} else {
+				c.VEXTRACTF32X4(operand.U8(at/4), v, quarter)
+			}
 		}
 		for j := 0; j < 4 && at+j < rows*n; j += n {
 			to := out.at((at+j)/n, 0)

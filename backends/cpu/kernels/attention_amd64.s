@@ -4,6 +4,679 @@
 
 #include "textflag.h"
 
+// func weighted4x2F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// Requires: AVX, AVX2
+TEXT ·weighted4x2F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ values+16(FP), AX
+	MOVQ dim+24(FP), CX
+	MOVQ dim+24(FP), DX
+	ADDQ DX, DX
+	ADDQ DX, DX
+	MOVQ stride+40(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ dim+24(FP), R8
+	ADDQ R8, R8
+	ADDQ R8, R8
+	LEAQ (R8)(R8*2), R10
+	MOVQ dst+0(FP), R9
+	SUBQ $+16, CX
+	JLT  manyend
+
+many:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R12
+	MOVQ  AX, R11
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+manyposition:
+	VMOVUPS      (R11), Y8
+	VMOVUPS      32(R11), Y9
+	VBROADCASTSS (SI), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y0, Y0
+	VMULPS       Y9, Y10, Y11
+	VADDPS       Y11, Y1, Y1
+	VBROADCASTSS (SI)(BX*1), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y2, Y2
+	VMULPS       Y9, Y10, Y11
+	VADDPS       Y11, Y3, Y3
+	VBROADCASTSS (SI)(BX*2), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y4, Y4
+	VMULPS       Y9, Y10, Y11
+	VADDPS       Y11, Y5, Y5
+	VBROADCASTSS (SI)(DI*1), Y10
+	VMULPS       Y8, Y10, Y8
+	VADDPS       Y8, Y6, Y6
+	VMULPS       Y9, Y10, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         $+4, SI
+	ADDQ         DX, R11
+	DECQ         R12
+	JNZ          manyposition
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, (R9)(R8*1)
+	VMOVUPS      Y3, 32(R9)(R8*1)
+	VMOVUPS      Y4, (R9)(R8*2)
+	VMOVUPS      Y5, 32(R9)(R8*2)
+	VMOVUPS      Y6, (R9)(R10*1)
+	VMOVUPS      Y7, 32(R9)(R10*1)
+	ADDQ         $+64, R9
+	ADDQ         $+64, AX
+	SUBQ         $+16, CX
+	JGE          many
+
+manyend:
+	ADDQ $+16, CX
+	SUBQ $+8, CX
+	JLT  oneend
+
+one:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R12
+	MOVQ  AX, R11
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+
+oneposition:
+	VMOVUPS      (R11), Y4
+	VBROADCASTSS (SI), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y0, Y0
+	VBROADCASTSS (SI)(BX*1), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y1, Y1
+	VBROADCASTSS (SI)(BX*2), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VBROADCASTSS (SI)(DI*1), Y5
+	VMULPS       Y4, Y5, Y4
+	VADDPS       Y4, Y3, Y3
+	ADDQ         $+4, SI
+	ADDQ         DX, R11
+	DECQ         R12
+	JNZ          oneposition
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, (R9)(R8*1)
+	VMOVUPS      Y2, (R9)(R8*2)
+	VMOVUPS      Y3, (R9)(R10*1)
+	ADDQ         $+32, R9
+	ADDQ         $+32, AX
+	SUBQ         $+8, CX
+	JGE          one
+
+oneend:
+	ADDQ $+8, CX
+	VZEROUPPER
+	RET
+
+// func weighted2x4F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// Requires: AVX, AVX2
+TEXT ·weighted2x4F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ values+16(FP), AX
+	MOVQ dim+24(FP), CX
+	MOVQ dim+24(FP), DX
+	ADDQ DX, DX
+	ADDQ DX, DX
+	MOVQ stride+40(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), DI
+	ADDQ DI, DI
+	ADDQ DI, DI
+	MOVQ dst+0(FP), R8
+	SUBQ $+32, CX
+	JLT  manyend
+
+many:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R10
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+manyposition:
+	VMOVUPS      (R9), Y8
+	VMOVUPS      32(R9), Y9
+	VMOVUPS      64(R9), Y10
+	VMOVUPS      96(R9), Y11
+	VBROADCASTSS (SI), Y12
+	VMULPS       Y8, Y12, Y13
+	VADDPS       Y13, Y0, Y0
+	VMULPS       Y9, Y12, Y13
+	VADDPS       Y13, Y1, Y1
+	VMULPS       Y10, Y12, Y13
+	VADDPS       Y13, Y2, Y2
+	VMULPS       Y11, Y12, Y13
+	VADDPS       Y13, Y3, Y3
+	VBROADCASTSS (SI)(BX*1), Y12
+	VMULPS       Y8, Y12, Y8
+	VADDPS       Y8, Y4, Y4
+	VMULPS       Y9, Y12, Y8
+	VADDPS       Y8, Y5, Y5
+	VMULPS       Y10, Y12, Y8
+	VADDPS       Y8, Y6, Y6
+	VMULPS       Y11, Y12, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         $+4, SI
+	ADDQ         DX, R9
+	DECQ         R10
+	JNZ          manyposition
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	VMOVUPS      Y4, (R8)(DI*1)
+	VMOVUPS      Y5, 32(R8)(DI*1)
+	VMOVUPS      Y6, 64(R8)(DI*1)
+	VMOVUPS      Y7, 96(R8)(DI*1)
+	ADDQ         $+128, R8
+	ADDQ         $+128, AX
+	SUBQ         $+32, CX
+	JGE          many
+
+manyend:
+	ADDQ $+32, CX
+	SUBQ $+8, CX
+	JLT  oneend
+
+one:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R10
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+
+oneposition:
+	VMOVUPS      (R9), Y2
+	VBROADCASTSS (SI), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y3, Y0, Y0
+	VBROADCASTSS (SI)(BX*1), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         $+4, SI
+	ADDQ         DX, R9
+	DECQ         R10
+	JNZ          oneposition
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, (R8)(DI*1)
+	ADDQ         $+32, R8
+	ADDQ         $+32, AX
+	SUBQ         $+8, CX
+	JGE          one
+
+oneend:
+	ADDQ $+8, CX
+	VZEROUPPER
+	RET
+
+// func weighted1x8F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// Requires: AVX, AVX2
+TEXT ·weighted1x8F32AVX2(SB), NOSPLIT, $0-48
+	MOVQ values+16(FP), AX
+	MOVQ dim+24(FP), CX
+	MOVQ dim+24(FP), DX
+	ADDQ DX, DX
+	ADDQ DX, DX
+	MOVQ stride+40(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dst+0(FP), SI
+	SUBQ $+64, CX
+	JLT  manyend
+
+many:
+	MOVQ  w+8(FP), BX
+	MOVQ  positions+32(FP), R8
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+manyposition:
+	VBROADCASTSS (BX), Y8
+	VMOVUPS      (DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMOVUPS      32(DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	VMOVUPS      64(DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMOVUPS      96(DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	VMOVUPS      128(DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMOVUPS      160(DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	VMOVUPS      192(DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMOVUPS      224(DI), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y7, Y7
+	ADDQ         $+4, BX
+	ADDQ         DX, DI
+	DECQ         R8
+	JNZ          manyposition
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VMOVUPS      Y4, 128(SI)
+	VMOVUPS      Y5, 160(SI)
+	VMOVUPS      Y6, 192(SI)
+	VMOVUPS      Y7, 224(SI)
+	ADDQ         $+256, SI
+	ADDQ         $+256, AX
+	SUBQ         $+64, CX
+	JGE          many
+
+manyend:
+	ADDQ $+64, CX
+	SUBQ $+8, CX
+	JLT  oneend
+
+one:
+	MOVQ  w+8(FP), BX
+	MOVQ  positions+32(FP), R8
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+
+oneposition:
+	VBROADCASTSS (BX), Y1
+	VMOVUPS      (DI), Y2
+	VMULPS       Y2, Y1, Y2
+	VADDPS       Y2, Y0, Y0
+	ADDQ         $+4, BX
+	ADDQ         DX, DI
+	DECQ         R8
+	JNZ          oneposition
+	VMOVUPS      Y0, (SI)
+	ADDQ         $+32, SI
+	ADDQ         $+32, AX
+	SUBQ         $+8, CX
+	JGE          one
+
+oneend:
+	ADDQ $+8, CX
+	VZEROUPPER
+	RET
+
+// func weighted4x2Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+// Requires: AVX, AVX2
+TEXT ·weighted4x2Int8AVX2(SB), NOSPLIT, $0-48
+	MOVQ values+16(FP), AX
+	MOVQ dim+24(FP), CX
+	MOVQ dim+24(FP), DX
+	MOVQ stride+40(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ dim+24(FP), R8
+	ADDQ R8, R8
+	ADDQ R8, R8
+	LEAQ (R8)(R8*2), R10
+	MOVQ dst+0(FP), R9
+	SUBQ $+16, CX
+	JLT  manyend
+
+many:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R12
+	MOVQ  AX, R11
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+manyposition:
+	VPMOVSXBD    (R11), Y8
+	VPMOVSXBD    8(R11), Y9
+	VCVTDQ2PS    Y8, Y8
+	VCVTDQ2PS    Y9, Y9
+	VBROADCASTSS (SI), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y0, Y0
+	VMULPS       Y9, Y10, Y11
+	VADDPS       Y11, Y1, Y1
+	VBROADCASTSS (SI)(BX*1), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y2, Y2
+	VMULPS       Y9, Y10, Y11
+	VADDPS       Y11, Y3, Y3
+	VBROADCASTSS (SI)(BX*2), Y10
+	VMULPS       Y8, Y10, Y11
+	VADDPS       Y11, Y4, Y4
+	VMULPS       Y9, Y10, Y11
+	VADDPS       Y11, Y5, Y5
+	VBROADCASTSS (SI)(DI*1), Y10
+	VMULPS       Y8, Y10, Y8
+	VADDPS       Y8, Y6, Y6
+	VMULPS       Y9, Y10, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         $+4, SI
+	ADDQ         DX, R11
+	DECQ         R12
+	JNZ          manyposition
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, (R9)(R8*1)
+	VMOVUPS      Y3, 32(R9)(R8*1)
+	VMOVUPS      Y4, (R9)(R8*2)
+	VMOVUPS      Y5, 32(R9)(R8*2)
+	VMOVUPS      Y6, (R9)(R10*1)
+	VMOVUPS      Y7, 32(R9)(R10*1)
+	ADDQ         $+64, R9
+	ADDQ         $+16, AX
+	SUBQ         $+16, CX
+	JGE          many
+
+manyend:
+	ADDQ $+16, CX
+	SUBQ $+8, CX
+	JLT  oneend
+
+one:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R12
+	MOVQ  AX, R11
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+
+oneposition:
+	VPMOVSXBD    (R11), Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (SI), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y0, Y0
+	VBROADCASTSS (SI)(BX*1), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y1, Y1
+	VBROADCASTSS (SI)(BX*2), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VBROADCASTSS (SI)(DI*1), Y5
+	VMULPS       Y4, Y5, Y4
+	VADDPS       Y4, Y3, Y3
+	ADDQ         $+4, SI
+	ADDQ         DX, R11
+	DECQ         R12
+	JNZ          oneposition
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, (R9)(R8*1)
+	VMOVUPS      Y2, (R9)(R8*2)
+	VMOVUPS      Y3, (R9)(R10*1)
+	ADDQ         $+32, R9
+	ADDQ         $+8, AX
+	SUBQ         $+8, CX
+	JGE          one
+
+oneend:
+	ADDQ $+8, CX
+	VZEROUPPER
+	RET
+
+// func weighted2x4Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+// Requires: AVX, AVX2
+TEXT ·weighted2x4Int8AVX2(SB), NOSPLIT, $0-48
+	MOVQ values+16(FP), AX
+	MOVQ dim+24(FP), CX
+	MOVQ dim+24(FP), DX
+	MOVQ stride+40(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), DI
+	ADDQ DI, DI
+	ADDQ DI, DI
+	MOVQ dst+0(FP), R8
+	SUBQ $+32, CX
+	JLT  manyend
+
+many:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R10
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+manyposition:
+	VPMOVSXBD    (R9), Y8
+	VPMOVSXBD    8(R9), Y9
+	VPMOVSXBD    16(R9), Y10
+	VPMOVSXBD    24(R9), Y11
+	VCVTDQ2PS    Y8, Y8
+	VCVTDQ2PS    Y9, Y9
+	VCVTDQ2PS    Y10, Y10
+	VCVTDQ2PS    Y11, Y11
+	VBROADCASTSS (SI), Y12
+	VMULPS       Y8, Y12, Y13
+	VADDPS       Y13, Y0, Y0
+	VMULPS       Y9, Y12, Y13
+	VADDPS       Y13, Y1, Y1
+	VMULPS       Y10, Y12, Y13
+	VADDPS       Y13, Y2, Y2
+	VMULPS       Y11, Y12, Y13
+	VADDPS       Y13, Y3, Y3
+	VBROADCASTSS (SI)(BX*1), Y12
+	VMULPS       Y8, Y12, Y8
+	VADDPS       Y8, Y4, Y4
+	VMULPS       Y9, Y12, Y8
+	VADDPS       Y8, Y5, Y5
+	VMULPS       Y10, Y12, Y8
+	VADDPS       Y8, Y6, Y6
+	VMULPS       Y11, Y12, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         $+4, SI
+	ADDQ         DX, R9
+	DECQ         R10
+	JNZ          manyposition
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	VMOVUPS      Y4, (R8)(DI*1)
+	VMOVUPS      Y5, 32(R8)(DI*1)
+	VMOVUPS      Y6, 64(R8)(DI*1)
+	VMOVUPS      Y7, 96(R8)(DI*1)
+	ADDQ         $+128, R8
+	ADDQ         $+32, AX
+	SUBQ         $+32, CX
+	JGE          many
+
+manyend:
+	ADDQ $+32, CX
+	SUBQ $+8, CX
+	JLT  oneend
+
+one:
+	MOVQ  w+8(FP), SI
+	MOVQ  positions+32(FP), R10
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+
+oneposition:
+	VPMOVSXBD    (R9), Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (SI), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y3, Y0, Y0
+	VBROADCASTSS (SI)(BX*1), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         $+4, SI
+	ADDQ         DX, R9
+	DECQ         R10
+	JNZ          oneposition
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, (R8)(DI*1)
+	ADDQ         $+32, R8
+	ADDQ         $+8, AX
+	SUBQ         $+8, CX
+	JGE          one
+
+oneend:
+	ADDQ $+8, CX
+	VZEROUPPER
+	RET
+
+// func weighted1x8Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+// Requires: AVX, AVX2
+TEXT ·weighted1x8Int8AVX2(SB), NOSPLIT, $0-48
+	MOVQ values+16(FP), AX
+	MOVQ dim+24(FP), CX
+	MOVQ dim+24(FP), DX
+	MOVQ stride+40(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dst+0(FP), SI
+	SUBQ $+64, CX
+	JLT  manyend
+
+many:
+	MOVQ  w+8(FP), BX
+	MOVQ  positions+32(FP), R8
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+
+manyposition:
+	VBROADCASTSS (BX), Y8
+	VPMOVSXBD    (DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VPMOVSXBD    8(DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	VPMOVSXBD    16(DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VPMOVSXBD    24(DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	VPMOVSXBD    32(DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VPMOVSXBD    40(DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	VPMOVSXBD    48(DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VPMOVSXBD    56(DI), Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y7, Y7
+	ADDQ         $+4, BX
+	ADDQ         DX, DI
+	DECQ         R8
+	JNZ          manyposition
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
+	VMOVUPS      Y4, 128(SI)
+	VMOVUPS      Y5, 160(SI)
+	VMOVUPS      Y6, 192(SI)
+	VMOVUPS      Y7, 224(SI)
+	ADDQ         $+256, SI
+	ADDQ         $+64, AX
+	SUBQ         $+64, CX
+	JGE          many
+
+manyend:
+	ADDQ $+64, CX
+	SUBQ $+8, CX
+	JLT  oneend
+
+one:
+	MOVQ  w+8(FP), BX
+	MOVQ  positions+32(FP), R8
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+
+oneposition:
+	VBROADCASTSS (BX), Y1
+	VPMOVSXBD    (DI), Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y2, Y1, Y2
+	VADDPS       Y2, Y0, Y0
+	ADDQ         $+4, BX
+	ADDQ         DX, DI
+	DECQ         R8
+	JNZ          oneposition
+	VMOVUPS      Y0, (SI)
+	ADDQ         $+32, SI
+	ADDQ         $+8, AX
+	SUBQ         $+8, CX
+	JGE          one
+
+oneend:
+	ADDQ $+8, CX
+	VZEROUPPER
+	RET
+
 // func weighted8x2F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·weighted8x2F32AVX512(SB), NOSPLIT, $0-48
@@ -596,28 +1269,28 @@ many:
 
 manyposition:
 	VMOVUPS     (DI), Z8
-	VMOVUPS     64(DI), Z9
-	VMOVUPS     128(DI), Z10
-	VMOVUPS     192(DI), Z11
-	VMOVUPS     256(DI), Z12
-	VMOVUPS     320(DI), Z13
-	VMOVUPS     384(DI), Z14
-	VMOVUPS     448(DI), Z15
 	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z0, Z0
-	VMULPS.BCST (BX), Z9, Z8
+	VMOVUPS     64(DI), Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z1, Z1
-	VMULPS.BCST (BX), Z10, Z8
+	VMOVUPS     128(DI), Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z2, Z2
-	VMULPS.BCST (BX), Z11, Z8
+	VMOVUPS     192(DI), Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z3, Z3
-	VMULPS.BCST (BX), Z12, Z8
+	VMOVUPS     256(DI), Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z4, Z4
-	VMULPS.BCST (BX), Z13, Z8
+	VMOVUPS     320(DI), Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z5, Z5
-	VMULPS.BCST (BX), Z14, Z8
+	VMOVUPS     384(DI), Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z6, Z6
-	VMULPS.BCST (BX), Z15, Z8
+	VMOVUPS     448(DI), Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z7, Z7
 	ADDQ        $+4, BX
 	ADDQ        DX, DI
@@ -645,17 +1318,17 @@ one:
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), R8
 	MOVQ   AX, DI
-	VPXORD Z16, Z16, Z16
+	VPXORD Z9, Z9, Z9
 
 oneposition:
 	VMOVUPS     (DI), Z0
 	VMULPS.BCST (BX), Z0, Z0
-	VADDPS      Z0, Z16, Z16
+	VADDPS      Z0, Z9, Z9
 	ADDQ        $+4, BX
 	ADDQ        DX, DI
 	DECQ        R8
 	JNZ         oneposition
-	VMOVUPS     Z16, (SI)
+	VMOVUPS     Z9, (SI)
 	ADDQ        $+64, SI
 	ADDQ        $+64, AX
 	SUBQ        $+16, CX
@@ -671,17 +1344,17 @@ oneend:
 	JZ     done
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), CX
-	VPXORD Z17, Z17, Z17
+	VPXORD Z10, Z10, Z10
 
 tailposition:
 	VMOVUPS.Z   (AX), K1, Z0
 	VMULPS.BCST (BX), Z0, Z0
-	VADDPS      Z0, Z17, Z17
+	VADDPS      Z0, Z10, Z10
 	ADDQ        $+4, BX
 	ADDQ        DX, AX
 	DECQ        CX
 	JNZ         tailposition
-	VMOVUPS     Z17, K1, (SI)
+	VMOVUPS     Z10, K1, (SI)
 
 done:
 	VZEROUPPER
@@ -1291,36 +1964,36 @@ many:
 
 manyposition:
 	VPMOVSXBD   (DI), Z8
-	VPMOVSXBD   16(DI), Z9
-	VPMOVSXBD   32(DI), Z10
-	VPMOVSXBD   48(DI), Z11
-	VPMOVSXBD   64(DI), Z12
-	VPMOVSXBD   80(DI), Z13
-	VPMOVSXBD   96(DI), Z14
-	VPMOVSXBD   112(DI), Z15
 	VCVTDQ2PS   Z8, Z8
-	VCVTDQ2PS   Z9, Z9
-	VCVTDQ2PS   Z10, Z10
-	VCVTDQ2PS   Z11, Z11
-	VCVTDQ2PS   Z12, Z12
-	VCVTDQ2PS   Z13, Z13
-	VCVTDQ2PS   Z14, Z14
-	VCVTDQ2PS   Z15, Z15
 	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z0, Z0
-	VMULPS.BCST (BX), Z9, Z8
+	VPMOVSXBD   16(DI), Z8
+	VCVTDQ2PS   Z8, Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z1, Z1
-	VMULPS.BCST (BX), Z10, Z8
+	VPMOVSXBD   32(DI), Z8
+	VCVTDQ2PS   Z8, Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z2, Z2
-	VMULPS.BCST (BX), Z11, Z8
+	VPMOVSXBD   48(DI), Z8
+	VCVTDQ2PS   Z8, Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z3, Z3
-	VMULPS.BCST (BX), Z12, Z8
+	VPMOVSXBD   64(DI), Z8
+	VCVTDQ2PS   Z8, Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z4, Z4
-	VMULPS.BCST (BX), Z13, Z8
+	VPMOVSXBD   80(DI), Z8
+	VCVTDQ2PS   Z8, Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z5, Z5
-	VMULPS.BCST (BX), Z14, Z8
+	VPMOVSXBD   96(DI), Z8
+	VCVTDQ2PS   Z8, Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z6, Z6
-	VMULPS.BCST (BX), Z15, Z8
+	VPMOVSXBD   112(DI), Z8
+	VCVTDQ2PS   Z8, Z8
+	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z7, Z7
 	ADDQ        $+4, BX
 	ADDQ        DX, DI
@@ -1348,18 +2021,18 @@ one:
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), R8
 	MOVQ   AX, DI
-	VPXORD Z16, Z16, Z16
+	VPXORD Z9, Z9, Z9
 
 oneposition:
 	VPMOVSXBD   (DI), Z0
 	VCVTDQ2PS   Z0, Z0
 	VMULPS.BCST (BX), Z0, Z0
-	VADDPS      Z0, Z16, Z16
+	VADDPS      Z0, Z9, Z9
 	ADDQ        $+4, BX
 	ADDQ        DX, DI
 	DECQ        R8
 	JNZ         oneposition
-	VMOVUPS     Z16, (SI)
+	VMOVUPS     Z9, (SI)
 	ADDQ        $+64, SI
 	ADDQ        $+16, AX
 	SUBQ        $+16, CX
@@ -1375,18 +2048,18 @@ oneend:
 	JZ     done
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), CX
-	VPXORD Z17, Z17, Z17
+	VPXORD Z10, Z10, Z10
 
 tailposition:
 	VPMOVSXBD.Z (AX), K1, Z0
 	VCVTDQ2PS   Z0, Z0
 	VMULPS.BCST (BX), Z0, Z0
-	VADDPS      Z0, Z17, Z17
+	VADDPS      Z0, Z10, Z10
 	ADDQ        $+4, BX
 	ADDQ        DX, AX
 	DECQ        CX
 	JNZ         tailposition
-	VMOVUPS     Z17, K1, (SI)
+	VMOVUPS     Z10, K1, (SI)
 
 done:
 	VZEROUPPER

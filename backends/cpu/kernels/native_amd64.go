@@ -24,6 +24,7 @@ func avx2() *Set {
 	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
 		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
+	sumsAVX2.install(s)
 	pointwiseAVX2.install(s)
 	return s
 }

@@ -72,13 +72,20 @@ func TestPointwise(t *testing.T) {
 	})
 }
 
-// sweep returns floats of every exponent and sign, and a fine grid where exp and tanh are neither 0 nor saturated.
+// sweep returns floats of every exponent and sign, a fine grid where exp and
+// tanh are neither 0 nor saturated, and neighbours of where they branch.
 func sweep() (x []float32) {
 	for bits := uint32(0); bits < 1<<32-1<<15; bits += 1 << 15 {
 		x = append(x, math.Float32frombits(bits+bits>>15%7919))
 	}
 	for i := range 1 << 17 {
 		x = append(x, float32(i-1<<16)/512, float32(i-1<<16)/65536)
+	}
+	for _, edge := range []float32{0.625, 87.33654, 88.72283, 10, 20} {
+		for i := range uint32(512) {
+			v := math.Float32frombits(math.Float32bits(edge) + i - 256)
+			x = append(x, v, -v)
+		}
 	}
 	return append(x, extremes...)
 }

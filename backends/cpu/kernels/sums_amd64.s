@@ -4,6 +4,2482 @@
 
 #include "textflag.h"
 
+// func dots4x2F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots4x2F32AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R9
+	SHRQ  $0x04, R9
+	JZ    tail0
+
+step0:
+	VMOVUPS (R8), Y8
+	VMOVUPS (R8)(BX*1), Y9
+	VMOVUPS (SI), Y10
+	VMULPS  Y8, Y10, Y11
+	VADDPS  Y11, Y0, Y0
+	VMULPS  Y9, Y10, Y11
+	VADDPS  Y11, Y1, Y1
+	VMOVUPS (SI)(BX*1), Y10
+	VMULPS  Y8, Y10, Y11
+	VADDPS  Y11, Y2, Y2
+	VMULPS  Y9, Y10, Y11
+	VADDPS  Y11, Y3, Y3
+	VMOVUPS (SI)(BX*2), Y10
+	VMULPS  Y8, Y10, Y11
+	VADDPS  Y11, Y4, Y4
+	VMULPS  Y9, Y10, Y11
+	VADDPS  Y11, Y5, Y5
+	VMOVUPS (SI)(DI*1), Y10
+	VMULPS  Y8, Y10, Y8
+	VADDPS  Y8, Y6, Y6
+	VMULPS  Y9, Y10, Y8
+	VADDPS  Y8, Y7, Y7
+	ADDQ    $+64, SI
+	ADDQ    $+64, R8
+	DECQ    R9
+	JNZ     step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
+	JZ      tail1
+
+step1:
+	VMOVUPS 32(R8), Y8
+	VMOVUPS 32(R8)(BX*1), Y9
+	VMOVUPS 32(SI), Y10
+	VMULPS  Y8, Y10, Y11
+	VADDPS  Y11, Y0, Y0
+	VMULPS  Y9, Y10, Y11
+	VADDPS  Y11, Y1, Y1
+	VMOVUPS 32(SI)(BX*1), Y10
+	VMULPS  Y8, Y10, Y11
+	VADDPS  Y11, Y2, Y2
+	VMULPS  Y9, Y10, Y11
+	VADDPS  Y11, Y3, Y3
+	VMOVUPS 32(SI)(BX*2), Y10
+	VMULPS  Y8, Y10, Y11
+	VADDPS  Y11, Y4, Y4
+	VMULPS  Y9, Y10, Y11
+	VADDPS  Y11, Y5, Y5
+	VMOVUPS 32(SI)(DI*1), Y10
+	VMULPS  Y8, Y10, Y8
+	VADDPS  Y8, Y6, Y6
+	VMULPS  Y9, Y10, Y8
+	VADDPS  Y8, Y7, Y7
+	ADDQ    $+64, SI
+	ADDQ    $+64, R8
+	DECQ    R9
+	JNZ     step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	LEAQ         (SI)(SI*2), R9
+	MOVQ         CX, R8
+	VMOVLPS      X1, (R8)
+	VMOVHPS      X1, (R8)(SI*1)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMOVLPS      X0, (R8)(SI*2)
+	VMOVHPS      X0, (R8)(R9*1)
+	ADDQ         $+8, CX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	SUBQ         $+2, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots4x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots4x1F32AVX2(SB), NOSPLIT, $128-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	MOVQ  dim+24(FP), R9
+	SHRQ  $0x04, R9
+	JZ    tail0
+
+step0:
+	VMOVUPS (R8), Y4
+	VMOVUPS (SI), Y5
+	VMULPS  Y4, Y5, Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS (SI)(BX*1), Y5
+	VMULPS  Y4, Y5, Y5
+	VADDPS  Y5, Y1, Y1
+	VMOVUPS (SI)(BX*2), Y5
+	VMULPS  Y4, Y5, Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS (SI)(DI*1), Y5
+	VMULPS  Y4, Y5, Y4
+	VADDPS  Y4, Y3, Y3
+	ADDQ    $+64, SI
+	ADDQ    $+64, R8
+	DECQ    R9
+	JNZ     step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
+	JZ      tail1
+
+step1:
+	VMOVUPS 32(R8), Y4
+	VMOVUPS 32(SI), Y5
+	VMULPS  Y4, Y5, Y5
+	VADDPS  Y5, Y0, Y0
+	VMOVUPS 32(SI)(BX*1), Y5
+	VMULPS  Y4, Y5, Y5
+	VADDPS  Y5, Y1, Y1
+	VMOVUPS 32(SI)(BX*2), Y5
+	VMULPS  Y4, Y5, Y5
+	VADDPS  Y5, Y2, Y2
+	VMOVUPS 32(SI)(DI*1), Y5
+	VMULPS  Y4, Y5, Y4
+	VADDPS  Y4, Y3, Y3
+	ADDQ    $+64, SI
+	ADDQ    $+64, R8
+	DECQ    R9
+	JNZ     step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VPERM2F128   $0x20, Y0, Y0, Y4
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y4, Y4
+	VPERM2F128   $0x20, Y1, Y1, Y0
+	VPERM2F128   $0x31, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y2, Y2, Y1
+	VPERM2F128   $0x31, Y2, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y3, Y3, Y2
+	VPERM2F128   $0x31, Y3, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y4, Y3
+	VUNPCKHPD    Y0, Y4, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	LEAQ         (SI)(SI*2), R9
+	MOVQ         CX, R8
+	VMOVSS       X1, (R8)
+	VEXTRACTPS   $0x01, X1, (R8)(SI*1)
+	VEXTRACTPS   $0x02, X1, (R8)(SI*2)
+	VEXTRACTPS   $0x03, X1, (R8)(R9*1)
+	ADDQ         $+4, CX
+	ADDQ         BX, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots2x4F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots2x4F32AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), R8
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R9
+	SHRQ  $0x04, R9
+	JZ    tail0
+
+step0:
+	VMOVUPS (DI), Y8
+	VMOVUPS (DI)(BX*1), Y9
+	VMOVUPS (DI)(BX*2), Y10
+	VMOVUPS (DI)(R8*1), Y11
+	VMOVUPS (SI), Y12
+	VMULPS  Y8, Y12, Y13
+	VADDPS  Y13, Y0, Y0
+	VMULPS  Y9, Y12, Y13
+	VADDPS  Y13, Y1, Y1
+	VMULPS  Y10, Y12, Y13
+	VADDPS  Y13, Y2, Y2
+	VMULPS  Y11, Y12, Y13
+	VADDPS  Y13, Y3, Y3
+	VMOVUPS (SI)(BX*1), Y12
+	VMULPS  Y8, Y12, Y8
+	VADDPS  Y8, Y4, Y4
+	VMULPS  Y9, Y12, Y8
+	VADDPS  Y8, Y5, Y5
+	VMULPS  Y10, Y12, Y8
+	VADDPS  Y8, Y6, Y6
+	VMULPS  Y11, Y12, Y8
+	VADDPS  Y8, Y7, Y7
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	DECQ    R9
+	JNZ     step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, DI
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
+	JZ      tail1
+
+step1:
+	VMOVUPS 32(DI), Y8
+	VMOVUPS 32(DI)(BX*1), Y9
+	VMOVUPS 32(DI)(BX*2), Y10
+	VMOVUPS 32(DI)(R8*1), Y11
+	VMOVUPS 32(SI), Y12
+	VMULPS  Y8, Y12, Y13
+	VADDPS  Y13, Y0, Y0
+	VMULPS  Y9, Y12, Y13
+	VADDPS  Y13, Y1, Y1
+	VMULPS  Y10, Y12, Y13
+	VADDPS  Y13, Y2, Y2
+	VMULPS  Y11, Y12, Y13
+	VADDPS  Y13, Y3, Y3
+	VMOVUPS 32(SI)(BX*1), Y12
+	VMULPS  Y8, Y12, Y8
+	VADDPS  Y8, Y4, Y4
+	VMULPS  Y9, Y12, Y8
+	VADDPS  Y8, Y5, Y5
+	VMULPS  Y10, Y12, Y8
+	VADDPS  Y8, Y6, Y6
+	VMULPS  Y11, Y12, Y8
+	VADDPS  Y8, Y7, Y7
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	DECQ    R9
+	JNZ     step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, DI
+	VMOVUPS      X1, (DI)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMOVUPS      X0, (DI)(SI*1)
+	ADDQ         $+16, CX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	SUBQ         $+4, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots2x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots2x1F32AVX2(SB), NOSPLIT, $64-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  dim+24(FP), R8
+	SHRQ  $0x04, R8
+	JZ    tail0
+
+step0:
+	VMOVUPS (DI), Y2
+	VMOVUPS (SI), Y3
+	VMULPS  Y2, Y3, Y3
+	VADDPS  Y3, Y0, Y0
+	VMOVUPS (SI)(BX*1), Y3
+	VMULPS  Y2, Y3, Y2
+	VADDPS  Y2, Y1, Y1
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	DECQ    R8
+	JNZ     step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, DI
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	MOVQ    dim+24(FP), R8
+	SHRQ    $0x04, R8
+	JZ      tail1
+
+step1:
+	VMOVUPS 32(DI), Y2
+	VMOVUPS 32(SI), Y3
+	VMULPS  Y2, Y3, Y3
+	VADDPS  Y3, Y0, Y0
+	VMOVUPS 32(SI)(BX*1), Y3
+	VMULPS  Y2, Y3, Y2
+	VADDPS  Y2, Y1, Y1
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	DECQ    R8
+	JNZ     step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VPERM2F128   $0x20, Y0, Y0, Y2
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y2, Y2
+	VPERM2F128   $0x20, Y1, Y1, Y0
+	VPERM2F128   $0x31, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VUNPCKLPD    Y0, Y2, Y1
+	VUNPCKHPD    Y0, Y2, Y0
+	VADDPS       Y0, Y1, Y1
+	VSHUFPS      $0x88, Y1, Y1, Y0
+	VSHUFPS      $0xdd, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS keyScale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS scale+52(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, DI
+	VMOVSS       X0, (DI)
+	VEXTRACTPS   $0x01, X0, (DI)(SI*1)
+	ADDQ         $+4, CX
+	ADDQ         BX, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots1x8F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots1x8F32AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), R9
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, DI
+	LEAQ  (DI)(BX*4), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VMOVUPS (SI), Y8
+	VMOVUPS (DI), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y0, Y0
+	VMOVUPS (DI)(BX*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y1, Y1
+	VMOVUPS (DI)(BX*2), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y2, Y2
+	VMOVUPS (DI)(R9*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y3, Y3
+	VMOVUPS (R8), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y4, Y4
+	VMOVUPS (R8)(BX*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y5, Y5
+	VMOVUPS (R8)(BX*2), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y6, Y6
+	VMOVUPS (R8)(R9*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y7, Y7
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	ADDQ    $+64, R8
+	DECQ    R10
+	JNZ     step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, DI
+	LEAQ    (DI)(BX*4), R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VMOVUPS 32(SI), Y8
+	VMOVUPS 32(DI), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y0, Y0
+	VMOVUPS 32(DI)(BX*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y1, Y1
+	VMOVUPS 32(DI)(BX*2), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y2, Y2
+	VMOVUPS 32(DI)(R9*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y3, Y3
+	VMOVUPS 32(R8), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y4, Y4
+	VMOVUPS 32(R8)(BX*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y5, Y5
+	VMOVUPS 32(R8)(BX*2), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y6, Y6
+	VMOVUPS 32(R8)(R9*1), Y9
+	VMULPS  Y8, Y9, Y9
+	VADDPS  Y9, Y7, Y7
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	ADDQ    $+64, R8
+	DECQ    R10
+	JNZ     step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, SI
+	VMOVUPS      Y1, (SI)
+	ADDQ         $+32, CX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	ADDQ         BX, AX
+	SUBQ         $+8, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots1x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots1x1F32AVX2(SB), NOSPLIT, $32-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+	MOVQ  dim+24(FP), R8
+	SHRQ  $0x04, R8
+	JZ    tail0
+
+step0:
+	VMOVUPS (SI), Y1
+	VMOVUPS (DI), Y2
+	VMULPS  Y1, Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	DECQ    R8
+	JNZ     step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, DI
+	VPXOR   Y0, Y0, Y0
+	MOVQ    dim+24(FP), R8
+	SHRQ    $0x04, R8
+	JZ      tail1
+
+step1:
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 32(DI), Y2
+	VMULPS  Y1, Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	ADDQ    $+64, SI
+	ADDQ    $+64, DI
+	DECQ    R8
+	JNZ     step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VPERM2F128   $0x20, Y0, Y0, Y1
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	VUNPCKLPD    Y1, Y1, Y0
+	VUNPCKHPD    Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y0, Y1
+	VSHUFPS      $0xdd, Y0, Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, SI
+	VMOVSS       X1, (SI)
+	ADDQ         $+4, CX
+	ADDQ         BX, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots4x2Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots4x2Int8AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ dim+24(FP), R8
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VPMOVSXBD (R9), Y8
+	VPMOVSXBD (R9)(R8*1), Y9
+	VCVTDQ2PS Y8, Y8
+	VCVTDQ2PS Y9, Y9
+	VMOVUPS   (SI), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y0, Y0
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y1, Y1
+	VMOVUPS   (SI)(BX*1), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y2, Y2
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y3, Y3
+	VMOVUPS   (SI)(BX*2), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y4, Y4
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y5, Y5
+	VMOVUPS   (SI)(DI*1), Y10
+	VMULPS    Y8, Y10, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y9, Y10, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+16, R9
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R9
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VPMOVSXBD 8(R9), Y8
+	VPMOVSXBD 8(R9)(R8*1), Y9
+	VCVTDQ2PS Y8, Y8
+	VCVTDQ2PS Y9, Y9
+	VMOVUPS   32(SI), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y0, Y0
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y1, Y1
+	VMOVUPS   32(SI)(BX*1), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y2, Y2
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y3, Y3
+	VMOVUPS   32(SI)(BX*2), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y4, Y4
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y5, Y5
+	VMOVUPS   32(SI)(DI*1), Y10
+	VMULPS    Y8, Y10, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y9, Y10, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+16, R9
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	LEAQ         (SI)(SI*2), R10
+	MOVQ         CX, R9
+	VMOVLPS      X1, (R9)
+	VMOVHPS      X1, (R9)(SI*1)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMOVLPS      X0, (R9)(SI*2)
+	VMOVHPS      X0, (R9)(R10*1)
+	ADDQ         $+8, CX
+	ADDQ         R8, AX
+	ADDQ         R8, AX
+	SUBQ         $+2, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots4x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots4x1Int8AVX2(SB), NOSPLIT, $128-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ dim+24(FP), R8
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VPMOVSXBD (R9), Y4
+	VCVTDQ2PS Y4, Y4
+	VMOVUPS   (SI), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y0, Y0
+	VMOVUPS   (SI)(BX*1), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y1, Y1
+	VMOVUPS   (SI)(BX*2), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y2, Y2
+	VMOVUPS   (SI)(DI*1), Y5
+	VMULPS    Y4, Y5, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      $+64, SI
+	ADDQ      $+16, R9
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R9
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VPMOVSXBD 8(R9), Y4
+	VCVTDQ2PS Y4, Y4
+	VMOVUPS   32(SI), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y0, Y0
+	VMOVUPS   32(SI)(BX*1), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y1, Y1
+	VMOVUPS   32(SI)(BX*2), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y2, Y2
+	VMOVUPS   32(SI)(DI*1), Y5
+	VMULPS    Y4, Y5, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      $+64, SI
+	ADDQ      $+16, R9
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VPERM2F128   $0x20, Y0, Y0, Y4
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y4, Y4
+	VPERM2F128   $0x20, Y1, Y1, Y0
+	VPERM2F128   $0x31, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y2, Y2, Y1
+	VPERM2F128   $0x31, Y2, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y3, Y3, Y2
+	VPERM2F128   $0x31, Y3, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y4, Y3
+	VUNPCKHPD    Y0, Y4, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	LEAQ         (SI)(SI*2), R10
+	MOVQ         CX, R9
+	VMOVSS       X1, (R9)
+	VEXTRACTPS   $0x01, X1, (R9)(SI*1)
+	VEXTRACTPS   $0x02, X1, (R9)(SI*2)
+	VEXTRACTPS   $0x03, X1, (R9)(R10*1)
+	ADDQ         $+4, CX
+	ADDQ         R8, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots2x4Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots2x4Int8AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), DI
+	LEAQ (DI)(DI*2), R9
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VPMOVSXBD (R8), Y8
+	VPMOVSXBD (R8)(DI*1), Y9
+	VPMOVSXBD (R8)(DI*2), Y10
+	VPMOVSXBD (R8)(R9*1), Y11
+	VCVTDQ2PS Y8, Y8
+	VCVTDQ2PS Y9, Y9
+	VCVTDQ2PS Y10, Y10
+	VCVTDQ2PS Y11, Y11
+	VMOVUPS   (SI), Y12
+	VMULPS    Y8, Y12, Y13
+	VADDPS    Y13, Y0, Y0
+	VMULPS    Y9, Y12, Y13
+	VADDPS    Y13, Y1, Y1
+	VMULPS    Y10, Y12, Y13
+	VADDPS    Y13, Y2, Y2
+	VMULPS    Y11, Y12, Y13
+	VADDPS    Y13, Y3, Y3
+	VMOVUPS   (SI)(BX*1), Y12
+	VMULPS    Y8, Y12, Y8
+	VADDPS    Y8, Y4, Y4
+	VMULPS    Y9, Y12, Y8
+	VADDPS    Y8, Y5, Y5
+	VMULPS    Y10, Y12, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y11, Y12, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+16, R8
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VPMOVSXBD 8(R8), Y8
+	VPMOVSXBD 8(R8)(DI*1), Y9
+	VPMOVSXBD 8(R8)(DI*2), Y10
+	VPMOVSXBD 8(R8)(R9*1), Y11
+	VCVTDQ2PS Y8, Y8
+	VCVTDQ2PS Y9, Y9
+	VCVTDQ2PS Y10, Y10
+	VCVTDQ2PS Y11, Y11
+	VMOVUPS   32(SI), Y12
+	VMULPS    Y8, Y12, Y13
+	VADDPS    Y13, Y0, Y0
+	VMULPS    Y9, Y12, Y13
+	VADDPS    Y13, Y1, Y1
+	VMULPS    Y10, Y12, Y13
+	VADDPS    Y13, Y2, Y2
+	VMULPS    Y11, Y12, Y13
+	VADDPS    Y13, Y3, Y3
+	VMOVUPS   32(SI)(BX*1), Y12
+	VMULPS    Y8, Y12, Y8
+	VADDPS    Y8, Y4, Y4
+	VMULPS    Y9, Y12, Y8
+	VADDPS    Y8, Y5, Y5
+	VMULPS    Y10, Y12, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y11, Y12, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+16, R8
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, R8
+	VMOVUPS      X1, (R8)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMOVUPS      X0, (R8)(SI*1)
+	ADDQ         $+16, CX
+	ADDQ         DI, AX
+	ADDQ         DI, AX
+	ADDQ         DI, AX
+	ADDQ         DI, AX
+	SUBQ         $+4, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots2x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots2x1Int8AVX2(SB), NOSPLIT, $64-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), DI
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  dim+24(FP), R9
+	SHRQ  $0x04, R9
+	JZ    tail0
+
+step0:
+	VPMOVSXBD (R8), Y2
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   (SI), Y3
+	VMULPS    Y2, Y3, Y3
+	VADDPS    Y3, Y0, Y0
+	VMOVUPS   (SI)(BX*1), Y3
+	VMULPS    Y2, Y3, Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      $+64, SI
+	ADDQ      $+16, R8
+	DECQ      R9
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
+	JZ      tail1
+
+step1:
+	VPMOVSXBD 8(R8), Y2
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   32(SI), Y3
+	VMULPS    Y2, Y3, Y3
+	VADDPS    Y3, Y0, Y0
+	VMOVUPS   32(SI)(BX*1), Y3
+	VMULPS    Y2, Y3, Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      $+64, SI
+	ADDQ      $+16, R8
+	DECQ      R9
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VPERM2F128   $0x20, Y0, Y0, Y2
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y2, Y2
+	VPERM2F128   $0x20, Y1, Y1, Y0
+	VPERM2F128   $0x31, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VUNPCKLPD    Y0, Y2, Y1
+	VUNPCKHPD    Y0, Y2, Y0
+	VADDPS       Y0, Y1, Y1
+	VSHUFPS      $0x88, Y1, Y1, Y0
+	VSHUFPS      $0xdd, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS keyScale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS scale+52(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, R8
+	VMOVSS       X0, (R8)
+	VEXTRACTPS   $0x01, X0, (R8)(SI*1)
+	ADDQ         $+4, CX
+	ADDQ         DI, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots1x8Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots1x8Int8AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), SI
+	LEAQ (SI)(SI*2), R9
+
+tile:
+	MOVQ  q+8(FP), BX
+	MOVQ  AX, DI
+	LEAQ  (DI)(SI*4), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VMOVUPS   (BX), Y8
+	VPMOVSXBD (DI), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y0, Y0
+	VPMOVSXBD (DI)(SI*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y1, Y1
+	VPMOVSXBD (DI)(SI*2), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y2, Y2
+	VPMOVSXBD (DI)(R9*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y3, Y3
+	VPMOVSXBD (R8), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y4, Y4
+	VPMOVSXBD (R8)(SI*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y5, Y5
+	VPMOVSXBD (R8)(SI*2), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y6, Y6
+	VPMOVSXBD (R8)(R9*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y7, Y7
+	ADDQ      $+64, BX
+	ADDQ      $+16, DI
+	ADDQ      $+16, R8
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), BX
+	MOVQ    AX, DI
+	LEAQ    (DI)(SI*4), R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VMOVUPS   32(BX), Y8
+	VPMOVSXBD 8(DI), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y0, Y0
+	VPMOVSXBD 8(DI)(SI*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y1, Y1
+	VPMOVSXBD 8(DI)(SI*2), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y2, Y2
+	VPMOVSXBD 8(DI)(R9*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y3, Y3
+	VPMOVSXBD 8(R8), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y4, Y4
+	VPMOVSXBD 8(R8)(SI*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y5, Y5
+	VPMOVSXBD 8(R8)(SI*2), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y6, Y6
+	VPMOVSXBD 8(R8)(R9*1), Y9
+	VCVTDQ2PS Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y7, Y7
+	ADDQ      $+64, BX
+	ADDQ      $+16, DI
+	ADDQ      $+16, R8
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	MOVQ         CX, BX
+	VMOVUPS      Y1, (BX)
+	ADDQ         $+32, CX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	SUBQ         $+8, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots1x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots1x1Int8AVX2(SB), NOSPLIT, $32-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), SI
+
+tile:
+	MOVQ  q+8(FP), BX
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+	MOVQ  dim+24(FP), R8
+	SHRQ  $0x04, R8
+	JZ    tail0
+
+step0:
+	VMOVUPS   (BX), Y1
+	VPMOVSXBD (DI), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VADDPS    Y2, Y0, Y0
+	ADDQ      $+64, BX
+	ADDQ      $+16, DI
+	DECQ      R8
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	MOVQ    q+8(FP), BX
+	MOVQ    AX, DI
+	VPXOR   Y0, Y0, Y0
+	MOVQ    dim+24(FP), R8
+	SHRQ    $0x04, R8
+	JZ      tail1
+
+step1:
+	VMOVUPS   32(BX), Y1
+	VPMOVSXBD 8(DI), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VADDPS    Y2, Y0, Y0
+	ADDQ      $+64, BX
+	ADDQ      $+16, DI
+	DECQ      R8
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VPERM2F128   $0x20, Y0, Y0, Y1
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	VUNPCKLPD    Y1, Y1, Y0
+	VUNPCKHPD    Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y0, Y1
+	VSHUFPS      $0xdd, Y0, Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	MOVQ         CX, BX
+	VMOVSS       X1, (BX)
+	ADDQ         $+4, CX
+	ADDQ         SI, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots4x2BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots4x2BF16AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ dim+24(FP), R8
+	ADDQ R8, R8
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VPMOVZXWD (R9), Y8
+	VPMOVZXWD (R9)(R8*1), Y9
+	VPSLLD    $0x10, Y8, Y8
+	VPSLLD    $0x10, Y9, Y9
+	VMOVUPS   (SI), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y0, Y0
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y1, Y1
+	VMOVUPS   (SI)(BX*1), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y2, Y2
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y3, Y3
+	VMOVUPS   (SI)(BX*2), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y4, Y4
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y5, Y5
+	VMOVUPS   (SI)(DI*1), Y10
+	VMULPS    Y8, Y10, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y9, Y10, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+32, R9
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R9
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VPMOVZXWD 16(R9), Y8
+	VPMOVZXWD 16(R9)(R8*1), Y9
+	VPSLLD    $0x10, Y8, Y8
+	VPSLLD    $0x10, Y9, Y9
+	VMOVUPS   32(SI), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y0, Y0
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y1, Y1
+	VMOVUPS   32(SI)(BX*1), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y2, Y2
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y3, Y3
+	VMOVUPS   32(SI)(BX*2), Y10
+	VMULPS    Y8, Y10, Y11
+	VADDPS    Y11, Y4, Y4
+	VMULPS    Y9, Y10, Y11
+	VADDPS    Y11, Y5, Y5
+	VMOVUPS   32(SI)(DI*1), Y10
+	VMULPS    Y8, Y10, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y9, Y10, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+32, R9
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	LEAQ         (SI)(SI*2), R10
+	MOVQ         CX, R9
+	VMOVLPS      X1, (R9)
+	VMOVHPS      X1, (R9)(SI*1)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMOVLPS      X0, (R9)(SI*2)
+	VMOVHPS      X0, (R9)(R10*1)
+	ADDQ         $+8, CX
+	ADDQ         R8, AX
+	ADDQ         R8, AX
+	SUBQ         $+2, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots4x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots4x1BF16AVX2(SB), NOSPLIT, $128-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ dim+24(FP), R8
+	ADDQ R8, R8
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VPMOVZXWD (R9), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VMOVUPS   (SI), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y0, Y0
+	VMOVUPS   (SI)(BX*1), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y1, Y1
+	VMOVUPS   (SI)(BX*2), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y2, Y2
+	VMOVUPS   (SI)(DI*1), Y5
+	VMULPS    Y4, Y5, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      $+64, SI
+	ADDQ      $+32, R9
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R9
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VPMOVZXWD 16(R9), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VMOVUPS   32(SI), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y0, Y0
+	VMOVUPS   32(SI)(BX*1), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y1, Y1
+	VMOVUPS   32(SI)(BX*2), Y5
+	VMULPS    Y4, Y5, Y5
+	VADDPS    Y5, Y2, Y2
+	VMOVUPS   32(SI)(DI*1), Y5
+	VMULPS    Y4, Y5, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      $+64, SI
+	ADDQ      $+32, R9
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VPERM2F128   $0x20, Y0, Y0, Y4
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y4, Y4
+	VPERM2F128   $0x20, Y1, Y1, Y0
+	VPERM2F128   $0x31, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y2, Y2, Y1
+	VPERM2F128   $0x31, Y2, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y3, Y3, Y2
+	VPERM2F128   $0x31, Y3, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y4, Y3
+	VUNPCKHPD    Y0, Y4, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	LEAQ         (SI)(SI*2), R10
+	MOVQ         CX, R9
+	VMOVSS       X1, (R9)
+	VEXTRACTPS   $0x01, X1, (R9)(SI*1)
+	VEXTRACTPS   $0x02, X1, (R9)(SI*2)
+	VEXTRACTPS   $0x03, X1, (R9)(R10*1)
+	ADDQ         $+4, CX
+	ADDQ         R8, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots2x4BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots2x4BF16AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), DI
+	ADDQ DI, DI
+	LEAQ (DI)(DI*2), R9
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VPMOVZXWD (R8), Y8
+	VPMOVZXWD (R8)(DI*1), Y9
+	VPMOVZXWD (R8)(DI*2), Y10
+	VPMOVZXWD (R8)(R9*1), Y11
+	VPSLLD    $0x10, Y8, Y8
+	VPSLLD    $0x10, Y9, Y9
+	VPSLLD    $0x10, Y10, Y10
+	VPSLLD    $0x10, Y11, Y11
+	VMOVUPS   (SI), Y12
+	VMULPS    Y8, Y12, Y13
+	VADDPS    Y13, Y0, Y0
+	VMULPS    Y9, Y12, Y13
+	VADDPS    Y13, Y1, Y1
+	VMULPS    Y10, Y12, Y13
+	VADDPS    Y13, Y2, Y2
+	VMULPS    Y11, Y12, Y13
+	VADDPS    Y13, Y3, Y3
+	VMOVUPS   (SI)(BX*1), Y12
+	VMULPS    Y8, Y12, Y8
+	VADDPS    Y8, Y4, Y4
+	VMULPS    Y9, Y12, Y8
+	VADDPS    Y8, Y5, Y5
+	VMULPS    Y10, Y12, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y11, Y12, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+32, R8
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VPMOVZXWD 16(R8), Y8
+	VPMOVZXWD 16(R8)(DI*1), Y9
+	VPMOVZXWD 16(R8)(DI*2), Y10
+	VPMOVZXWD 16(R8)(R9*1), Y11
+	VPSLLD    $0x10, Y8, Y8
+	VPSLLD    $0x10, Y9, Y9
+	VPSLLD    $0x10, Y10, Y10
+	VPSLLD    $0x10, Y11, Y11
+	VMOVUPS   32(SI), Y12
+	VMULPS    Y8, Y12, Y13
+	VADDPS    Y13, Y0, Y0
+	VMULPS    Y9, Y12, Y13
+	VADDPS    Y13, Y1, Y1
+	VMULPS    Y10, Y12, Y13
+	VADDPS    Y13, Y2, Y2
+	VMULPS    Y11, Y12, Y13
+	VADDPS    Y13, Y3, Y3
+	VMOVUPS   32(SI)(BX*1), Y12
+	VMULPS    Y8, Y12, Y8
+	VADDPS    Y8, Y4, Y4
+	VMULPS    Y9, Y12, Y8
+	VADDPS    Y8, Y5, Y5
+	VMULPS    Y10, Y12, Y8
+	VADDPS    Y8, Y6, Y6
+	VMULPS    Y11, Y12, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      $+64, SI
+	ADDQ      $+32, R8
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, R8
+	VMOVUPS      X1, (R8)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMOVUPS      X0, (R8)(SI*1)
+	ADDQ         $+16, CX
+	ADDQ         DI, AX
+	ADDQ         DI, AX
+	ADDQ         DI, AX
+	ADDQ         DI, AX
+	SUBQ         $+4, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots2x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots2x1BF16AVX2(SB), NOSPLIT, $64-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), DI
+	ADDQ DI, DI
+
+tile:
+	MOVQ  q+8(FP), SI
+	MOVQ  AX, R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  dim+24(FP), R9
+	SHRQ  $0x04, R9
+	JZ    tail0
+
+step0:
+	VPMOVZXWD (R8), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMOVUPS   (SI), Y3
+	VMULPS    Y2, Y3, Y3
+	VADDPS    Y3, Y0, Y0
+	VMOVUPS   (SI)(BX*1), Y3
+	VMULPS    Y2, Y3, Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      $+64, SI
+	ADDQ      $+32, R8
+	DECQ      R9
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	MOVQ    q+8(FP), SI
+	MOVQ    AX, R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
+	JZ      tail1
+
+step1:
+	VPMOVZXWD 16(R8), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMOVUPS   32(SI), Y3
+	VMULPS    Y2, Y3, Y3
+	VADDPS    Y3, Y0, Y0
+	VMOVUPS   32(SI)(BX*1), Y3
+	VMULPS    Y2, Y3, Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      $+64, SI
+	ADDQ      $+32, R8
+	DECQ      R9
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VPERM2F128   $0x20, Y0, Y0, Y2
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y2, Y2
+	VPERM2F128   $0x20, Y1, Y1, Y0
+	VPERM2F128   $0x31, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VUNPCKLPD    Y0, Y2, Y1
+	VUNPCKHPD    Y0, Y2, Y0
+	VADDPS       Y0, Y1, Y1
+	VSHUFPS      $0x88, Y1, Y1, Y0
+	VSHUFPS      $0xdd, Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS keyScale+48(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS scale+52(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         stride+40(FP), SI
+	ADDQ         SI, SI
+	ADDQ         SI, SI
+	MOVQ         CX, R8
+	VMOVSS       X0, (R8)
+	VEXTRACTPS   $0x01, X0, (R8)(SI*1)
+	ADDQ         $+4, CX
+	ADDQ         DI, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots1x8BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots1x8BF16AVX2(SB), NOSPLIT, $256-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), SI
+	ADDQ SI, SI
+	LEAQ (SI)(SI*2), R9
+
+tile:
+	MOVQ  q+8(FP), BX
+	MOVQ  AX, DI
+	LEAQ  (DI)(SI*4), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  dim+24(FP), R10
+	SHRQ  $0x04, R10
+	JZ    tail0
+
+step0:
+	VMOVUPS   (BX), Y8
+	VPMOVZXWD (DI), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y0, Y0
+	VPMOVZXWD (DI)(SI*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y1, Y1
+	VPMOVZXWD (DI)(SI*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y2, Y2
+	VPMOVZXWD (DI)(R9*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y3, Y3
+	VPMOVZXWD (R8), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y4, Y4
+	VPMOVZXWD (R8)(SI*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y5, Y5
+	VPMOVZXWD (R8)(SI*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y6, Y6
+	VPMOVZXWD (R8)(R9*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y7, Y7
+	ADDQ      $+64, BX
+	ADDQ      $+32, DI
+	ADDQ      $+32, R8
+	DECQ      R10
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	VMOVUPS Y1, 32(SP)
+	VMOVUPS Y2, 64(SP)
+	VMOVUPS Y3, 96(SP)
+	VMOVUPS Y4, 128(SP)
+	VMOVUPS Y5, 160(SP)
+	VMOVUPS Y6, 192(SP)
+	VMOVUPS Y7, 224(SP)
+	MOVQ    q+8(FP), BX
+	MOVQ    AX, DI
+	LEAQ    (DI)(SI*4), R8
+	VPXOR   Y0, Y0, Y0
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
+	JZ      tail1
+
+step1:
+	VMOVUPS   32(BX), Y8
+	VPMOVZXWD 16(DI), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y0, Y0
+	VPMOVZXWD 16(DI)(SI*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y1, Y1
+	VPMOVZXWD 16(DI)(SI*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y2, Y2
+	VPMOVZXWD 16(DI)(R9*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y3, Y3
+	VPMOVZXWD 16(R8), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y4, Y4
+	VPMOVZXWD 16(R8)(SI*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y5, Y5
+	VPMOVZXWD 16(R8)(SI*2), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y6, Y6
+	VPMOVZXWD 16(R8)(R9*1), Y9
+	VPSLLD    $0x10, Y9, Y9
+	VMULPS    Y8, Y9, Y9
+	VADDPS    Y9, Y7, Y7
+	ADDQ      $+64, BX
+	ADDQ      $+32, DI
+	ADDQ      $+32, R8
+	DECQ      R10
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VADDPS       32(SP), Y1, Y1
+	VADDPS       64(SP), Y2, Y2
+	VADDPS       96(SP), Y3, Y3
+	VADDPS       128(SP), Y4, Y4
+	VADDPS       160(SP), Y5, Y5
+	VADDPS       192(SP), Y6, Y6
+	VADDPS       224(SP), Y7, Y7
+	VPERM2F128   $0x20, Y4, Y0, Y8
+	VPERM2F128   $0x31, Y4, Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	VPERM2F128   $0x20, Y5, Y1, Y0
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPERM2F128   $0x20, Y6, Y2, Y1
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y2
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VUNPCKLPD    Y0, Y8, Y3
+	VUNPCKHPD    Y0, Y8, Y0
+	VADDPS       Y0, Y3, Y3
+	VUNPCKLPD    Y2, Y1, Y0
+	VUNPCKHPD    Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y3, Y1
+	VSHUFPS      $0xdd, Y0, Y3, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	MOVQ         CX, BX
+	VMOVUPS      Y1, (BX)
+	ADDQ         $+32, CX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	ADDQ         SI, AX
+	SUBQ         $+8, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dots1x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·dots1x1BF16AVX2(SB), NOSPLIT, $32-56
+	MOVQ keys+16(FP), AX
+	MOVQ dst+0(FP), CX
+	MOVQ positions+32(FP), DX
+	MOVQ dim+24(FP), BX
+	ADDQ BX, BX
+	ADDQ BX, BX
+	MOVQ dim+24(FP), SI
+	ADDQ SI, SI
+
+tile:
+	MOVQ  q+8(FP), BX
+	MOVQ  AX, DI
+	VPXOR Y0, Y0, Y0
+	MOVQ  dim+24(FP), R8
+	SHRQ  $0x04, R8
+	JZ    tail0
+
+step0:
+	VMOVUPS   (BX), Y1
+	VPMOVZXWD (DI), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VADDPS    Y2, Y0, Y0
+	ADDQ      $+64, BX
+	ADDQ      $+32, DI
+	DECQ      R8
+	JNZ       step0
+
+tail0:
+	VMOVUPS Y0, (SP)
+	MOVQ    q+8(FP), BX
+	MOVQ    AX, DI
+	VPXOR   Y0, Y0, Y0
+	MOVQ    dim+24(FP), R8
+	SHRQ    $0x04, R8
+	JZ      tail1
+
+step1:
+	VMOVUPS   32(BX), Y1
+	VPMOVZXWD 16(DI), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VADDPS    Y2, Y0, Y0
+	ADDQ      $+64, BX
+	ADDQ      $+32, DI
+	DECQ      R8
+	JNZ       step1
+
+tail1:
+	VADDPS       (SP), Y0, Y0
+	VPERM2F128   $0x20, Y0, Y0, Y1
+	VPERM2F128   $0x31, Y0, Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	VUNPCKLPD    Y1, Y1, Y0
+	VUNPCKHPD    Y1, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VSHUFPS      $0x88, Y0, Y0, Y1
+	VSHUFPS      $0xdd, Y0, Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	VBROADCASTSS keyScale+48(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS scale+52(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	MOVQ         stride+40(FP), BX
+	ADDQ         BX, BX
+	ADDQ         BX, BX
+	MOVQ         CX, BX
+	VMOVSS       X1, (BX)
+	ADDQ         $+4, CX
+	ADDQ         SI, AX
+	SUBQ         $+1, DX
+	JNZ          tile
+	VZEROUPPER
+	RET
+
+// func dotF32AVX2(a *float32, b *float32, n int) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·dotF32AVX2(SB), NOSPLIT, $0-28
+	MOVQ  a+0(FP), AX
+	MOVQ  b+8(FP), CX
+	MOVQ  n+16(FP), DX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	SHRQ  $0x04, DX
+	JZ    tail
+
+step:
+	VMOVUPS (AX), Y2
+	VMOVUPS (CX), Y3
+	VMULPS  Y3, Y2, Y2
+	VADDPS  Y2, Y0, Y0
+	VMOVUPS 32(AX), Y2
+	VMOVUPS 32(CX), Y3
+	VMULPS  Y3, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	ADDQ    $+64, AX
+	ADDQ    $+64, CX
+	DECQ    DX
+	JNZ     step
+
+tail:
+	VADDPS     Y1, Y0, Y0
+	VPERM2F128 $0x20, Y0, Y0, Y1
+	VPERM2F128 $0x31, Y0, Y0, Y0
+	VADDPS     Y0, Y1, Y1
+	VUNPCKLPD  Y1, Y1, Y0
+	VUNPCKHPD  Y1, Y1, Y1
+	VADDPS     Y1, Y0, Y0
+	VSHUFPS    $0x88, Y0, Y0, Y1
+	VSHUFPS    $0xdd, Y0, Y0, Y0
+	VADDPS     Y0, Y1, Y1
+	VZEROUPPER
+	MOVSS      X1, ret+24(FP)
+	RET
+
+// func readAVX2(data *byte, lines int) uint64
+// Requires: AVX, AVX2, MMX+
+TEXT ·readAVX2(SB), NOSPLIT, $0-24
+	MOVQ  data+0(FP), AX
+	MOVQ  lines+8(FP), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	SUBQ  $+4, CX
+	JLT   rest
+
+four:
+	PREFETCHT0 4096(AX)
+	VPADDQ     (AX), Y0, Y0
+	VPADDQ     32(AX), Y1, Y1
+	VPADDQ     64(AX), Y2, Y2
+	VPADDQ     96(AX), Y3, Y3
+	VPADDQ     128(AX), Y4, Y4
+	VPADDQ     160(AX), Y5, Y5
+	VPADDQ     192(AX), Y6, Y6
+	VPADDQ     224(AX), Y7, Y7
+	ADDQ       $+256, AX
+	SUBQ       $+4, CX
+	JGE        four
+
+rest:
+	ADDQ $+4, CX
+	JZ   done
+
+one:
+	VPADDQ (AX), Y0, Y0
+	VPADDQ 32(AX), Y1, Y1
+	ADDQ   $+64, AX
+	DECQ   CX
+	JNZ    one
+
+done:
+	VPADDQ       Y1, Y0, Y0
+	VPADDQ       Y2, Y0, Y0
+	VPADDQ       Y3, Y0, Y0
+	VPADDQ       Y4, Y0, Y0
+	VPADDQ       Y5, Y0, Y0
+	VPADDQ       Y6, Y0, Y0
+	VPADDQ       Y7, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPADDQ       X1, X0, X1
+	VPSHUFD      $0xee, X1, X0
+	VPADDQ       X0, X1, X1
+	VMOVQ        X1, AX
+	VZEROUPPER
+	MOVQ         AX, ret+16(FP)
+	RET
+
 // func dots8x2F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·dots8x2F32AVX512(SB), NOSPLIT, $0-56
@@ -1009,31 +3485,31 @@ tile:
 	JZ      tail0
 
 step0:
-	VMOVUPS (DI), Z8
+	VMOVUPS (SI), Z8
+	VMOVUPS (DI), Z9
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z0, Z0
 	VMOVUPS (DI)(BX*1), Z9
-	VMOVUPS (DI)(BX*2), Z10
-	VMOVUPS (DI)(R9*1), Z11
-	VMOVUPS (R8), Z12
-	VMOVUPS (R8)(BX*1), Z13
-	VMOVUPS (R8)(BX*2), Z14
-	VMOVUPS (R8)(R9*1), Z15
-	VMOVUPS (SI), Z16
-	VMULPS  Z8, Z16, Z8
-	VADDPS  Z8, Z0, Z0
-	VMULPS  Z9, Z16, Z8
-	VADDPS  Z8, Z1, Z1
-	VMULPS  Z10, Z16, Z8
-	VADDPS  Z8, Z2, Z2
-	VMULPS  Z11, Z16, Z8
-	VADDPS  Z8, Z3, Z3
-	VMULPS  Z12, Z16, Z8
-	VADDPS  Z8, Z4, Z4
-	VMULPS  Z13, Z16, Z8
-	VADDPS  Z8, Z5, Z5
-	VMULPS  Z14, Z16, Z8
-	VADDPS  Z8, Z6, Z6
-	VMULPS  Z15, Z16, Z8
-	VADDPS  Z8, Z7, Z7
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z1, Z1
+	VMOVUPS (DI)(BX*2), Z9
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z2, Z2
+	VMOVUPS (DI)(R9*1), Z9
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z3, Z3
+	VMOVUPS (R8), Z9
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z4, Z4
+	VMOVUPS (R8)(BX*1), Z9
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z5, Z5
+	VMOVUPS (R8)(BX*2), Z9
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z6, Z6
+	VMOVUPS (R8)(R9*1), Z9
+	VMULPS  Z8, Z9, Z9
+	VADDPS  Z9, Z7, Z7
 	ADDQ    $+64, SI
 	ADDQ    $+64, DI
 	ADDQ    $+64, R8
@@ -1043,31 +3519,31 @@ step0:
 tail0:
 	KTESTW    K1, K1
 	JZ        done0
-	VMOVUPS.Z (DI), K1, Z8
+	VMOVUPS.Z (SI), K1, Z8
+	VMOVUPS.Z (DI), K1, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z0, Z0
 	VMOVUPS.Z (DI)(BX*1), K1, Z9
-	VMOVUPS.Z (DI)(BX*2), K1, Z10
-	VMOVUPS.Z (DI)(R9*1), K1, Z11
-	VMOVUPS.Z (R8), K1, Z12
-	VMOVUPS.Z (R8)(BX*1), K1, Z13
-	VMOVUPS.Z (R8)(BX*2), K1, Z14
-	VMOVUPS.Z (R8)(R9*1), K1, Z15
-	VMOVUPS.Z (SI), K1, Z16
-	VMULPS    Z8, Z16, Z8
-	VADDPS    Z8, Z0, Z0
-	VMULPS    Z9, Z16, Z8
-	VADDPS    Z8, Z1, Z1
-	VMULPS    Z10, Z16, Z8
-	VADDPS    Z8, Z2, Z2
-	VMULPS    Z11, Z16, Z8
-	VADDPS    Z8, Z3, Z3
-	VMULPS    Z12, Z16, Z8
-	VADDPS    Z8, Z4, Z4
-	VMULPS    Z13, Z16, Z8
-	VADDPS    Z8, Z5, Z5
-	VMULPS    Z14, Z16, Z8
-	VADDPS    Z8, Z6, Z6
-	VMULPS    Z15, Z16, Z8
-	VADDPS    Z8, Z7, Z7
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z1, Z1
+	VMOVUPS.Z (DI)(BX*2), K1, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z2, Z2
+	VMOVUPS.Z (DI)(R9*1), K1, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z3, Z3
+	VMOVUPS.Z (R8), K1, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z4, Z4
+	VMOVUPS.Z (R8)(BX*1), K1, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z5, Z5
+	VMOVUPS.Z (R8)(BX*2), K1, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z6, Z6
+	VMOVUPS.Z (R8)(R9*1), K1, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z7, Z7
 
 done0:
 	VSHUFF64X2   $0x44, Z4, Z0, Z8
@@ -1150,10 +3626,10 @@ tile:
 	JZ     tail0
 
 step0:
-	VMOVUPS (DI), Z1
-	VMOVUPS (SI), Z2
-	VMULPS  Z1, Z2, Z1
-	VADDPS  Z1, Z0, Z0
+	VMOVUPS (SI), Z1
+	VMOVUPS (DI), Z2
+	VMULPS  Z1, Z2, Z2
+	VADDPS  Z2, Z0, Z0
 	ADDQ    $+64, SI
 	ADDQ    $+64, DI
 	DECQ    R8
@@ -1162,10 +3638,10 @@ step0:
 tail0:
 	KTESTW    K1, K1
 	JZ        done0
-	VMOVUPS.Z (DI), K1, Z1
-	VMOVUPS.Z (SI), K1, Z2
-	VMULPS    Z1, Z2, Z1
-	VADDPS    Z1, Z0, Z0
+	VMOVUPS.Z (SI), K1, Z1
+	VMOVUPS.Z (DI), K1, Z2
+	VMULPS    Z1, Z2, Z2
+	VADDPS    Z2, Z0, Z0
 
 done0:
 	VSHUFF64X2   $0x44, Z0, Z0, Z1
@@ -2242,39 +4718,39 @@ tile:
 	JZ      tail0
 
 step0:
-	VPMOVSXBD (DI), Z8
-	VPMOVSXBD (DI)(SI*1), Z9
-	VPMOVSXBD (DI)(SI*2), Z10
-	VPMOVSXBD (DI)(R9*1), Z11
-	VPMOVSXBD (R8), Z12
-	VPMOVSXBD (R8)(SI*1), Z13
-	VPMOVSXBD (R8)(SI*2), Z14
-	VPMOVSXBD (R8)(R9*1), Z15
-	VCVTDQ2PS Z8, Z8
+	VMOVUPS   (BX), Z8
+	VPMOVSXBD (DI), Z9
 	VCVTDQ2PS Z9, Z9
-	VCVTDQ2PS Z10, Z10
-	VCVTDQ2PS Z11, Z11
-	VCVTDQ2PS Z12, Z12
-	VCVTDQ2PS Z13, Z13
-	VCVTDQ2PS Z14, Z14
-	VCVTDQ2PS Z15, Z15
-	VMOVUPS   (BX), Z16
-	VMULPS    Z8, Z16, Z8
-	VADDPS    Z8, Z0, Z0
-	VMULPS    Z9, Z16, Z8
-	VADDPS    Z8, Z1, Z1
-	VMULPS    Z10, Z16, Z8
-	VADDPS    Z8, Z2, Z2
-	VMULPS    Z11, Z16, Z8
-	VADDPS    Z8, Z3, Z3
-	VMULPS    Z12, Z16, Z8
-	VADDPS    Z8, Z4, Z4
-	VMULPS    Z13, Z16, Z8
-	VADDPS    Z8, Z5, Z5
-	VMULPS    Z14, Z16, Z8
-	VADDPS    Z8, Z6, Z6
-	VMULPS    Z15, Z16, Z8
-	VADDPS    Z8, Z7, Z7
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z0, Z0
+	VPMOVSXBD (DI)(SI*1), Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z1, Z1
+	VPMOVSXBD (DI)(SI*2), Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z2, Z2
+	VPMOVSXBD (DI)(R9*1), Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z3, Z3
+	VPMOVSXBD (R8), Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z4, Z4
+	VPMOVSXBD (R8)(SI*1), Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z5, Z5
+	VPMOVSXBD (R8)(SI*2), Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z6, Z6
+	VPMOVSXBD (R8)(R9*1), Z9
+	VCVTDQ2PS Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z7, Z7
 	ADDQ      $+64, BX
 	ADDQ      $+16, DI
 	ADDQ      $+16, R8
@@ -2284,39 +4760,39 @@ step0:
 tail0:
 	KTESTW      K1, K1
 	JZ          done0
-	VPMOVSXBD.Z (DI), K1, Z8
-	VPMOVSXBD.Z (DI)(SI*1), K1, Z9
-	VPMOVSXBD.Z (DI)(SI*2), K1, Z10
-	VPMOVSXBD.Z (DI)(R9*1), K1, Z11
-	VPMOVSXBD.Z (R8), K1, Z12
-	VPMOVSXBD.Z (R8)(SI*1), K1, Z13
-	VPMOVSXBD.Z (R8)(SI*2), K1, Z14
-	VPMOVSXBD.Z (R8)(R9*1), K1, Z15
-	VCVTDQ2PS   Z8, Z8
+	VMOVUPS.Z   (BX), K1, Z8
+	VPMOVSXBD.Z (DI), K1, Z9
 	VCVTDQ2PS   Z9, Z9
-	VCVTDQ2PS   Z10, Z10
-	VCVTDQ2PS   Z11, Z11
-	VCVTDQ2PS   Z12, Z12
-	VCVTDQ2PS   Z13, Z13
-	VCVTDQ2PS   Z14, Z14
-	VCVTDQ2PS   Z15, Z15
-	VMOVUPS.Z   (BX), K1, Z16
-	VMULPS      Z8, Z16, Z8
-	VADDPS      Z8, Z0, Z0
-	VMULPS      Z9, Z16, Z8
-	VADDPS      Z8, Z1, Z1
-	VMULPS      Z10, Z16, Z8
-	VADDPS      Z8, Z2, Z2
-	VMULPS      Z11, Z16, Z8
-	VADDPS      Z8, Z3, Z3
-	VMULPS      Z12, Z16, Z8
-	VADDPS      Z8, Z4, Z4
-	VMULPS      Z13, Z16, Z8
-	VADDPS      Z8, Z5, Z5
-	VMULPS      Z14, Z16, Z8
-	VADDPS      Z8, Z6, Z6
-	VMULPS      Z15, Z16, Z8
-	VADDPS      Z8, Z7, Z7
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z0, Z0
+	VPMOVSXBD.Z (DI)(SI*1), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z1, Z1
+	VPMOVSXBD.Z (DI)(SI*2), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z2, Z2
+	VPMOVSXBD.Z (DI)(R9*1), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z3, Z3
+	VPMOVSXBD.Z (R8), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z4, Z4
+	VPMOVSXBD.Z (R8)(SI*1), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z5, Z5
+	VPMOVSXBD.Z (R8)(SI*2), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z6, Z6
+	VPMOVSXBD.Z (R8)(R9*1), K1, Z9
+	VCVTDQ2PS   Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z7, Z7
 
 done0:
 	VSHUFF64X2   $0x44, Z4, Z0, Z8
@@ -2400,11 +4876,11 @@ tile:
 	JZ     tail0
 
 step0:
-	VPMOVSXBD (DI), Z1
-	VCVTDQ2PS Z1, Z1
-	VMOVUPS   (BX), Z2
-	VMULPS    Z1, Z2, Z1
-	VADDPS    Z1, Z0, Z0
+	VMOVUPS   (BX), Z1
+	VPMOVSXBD (DI), Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z1, Z2, Z2
+	VADDPS    Z2, Z0, Z0
 	ADDQ      $+64, BX
 	ADDQ      $+16, DI
 	DECQ      R8
@@ -2413,11 +4889,11 @@ step0:
 tail0:
 	KTESTW      K1, K1
 	JZ          done0
-	VPMOVSXBD.Z (DI), K1, Z1
-	VCVTDQ2PS   Z1, Z1
-	VMOVUPS.Z   (BX), K1, Z2
-	VMULPS      Z1, Z2, Z1
-	VADDPS      Z1, Z0, Z0
+	VMOVUPS.Z   (BX), K1, Z1
+	VPMOVSXBD.Z (DI), K1, Z2
+	VCVTDQ2PS   Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VADDPS      Z2, Z0, Z0
 
 done0:
 	VSHUFF64X2   $0x44, Z0, Z0, Z1
@@ -3501,39 +5977,39 @@ tile:
 	JZ      tail0
 
 step0:
-	VPMOVZXWD (DI), Z8
-	VPMOVZXWD (DI)(SI*1), Z9
-	VPMOVZXWD (DI)(SI*2), Z10
-	VPMOVZXWD (DI)(R9*1), Z11
-	VPMOVZXWD (R8), Z12
-	VPMOVZXWD (R8)(SI*1), Z13
-	VPMOVZXWD (R8)(SI*2), Z14
-	VPMOVZXWD (R8)(R9*1), Z15
-	VPSLLD    $0x10, Z8, Z8
+	VMOVUPS   (BX), Z8
+	VPMOVZXWD (DI), Z9
 	VPSLLD    $0x10, Z9, Z9
-	VPSLLD    $0x10, Z10, Z10
-	VPSLLD    $0x10, Z11, Z11
-	VPSLLD    $0x10, Z12, Z12
-	VPSLLD    $0x10, Z13, Z13
-	VPSLLD    $0x10, Z14, Z14
-	VPSLLD    $0x10, Z15, Z15
-	VMOVUPS   (BX), Z16
-	VMULPS    Z8, Z16, Z8
-	VADDPS    Z8, Z0, Z0
-	VMULPS    Z9, Z16, Z8
-	VADDPS    Z8, Z1, Z1
-	VMULPS    Z10, Z16, Z8
-	VADDPS    Z8, Z2, Z2
-	VMULPS    Z11, Z16, Z8
-	VADDPS    Z8, Z3, Z3
-	VMULPS    Z12, Z16, Z8
-	VADDPS    Z8, Z4, Z4
-	VMULPS    Z13, Z16, Z8
-	VADDPS    Z8, Z5, Z5
-	VMULPS    Z14, Z16, Z8
-	VADDPS    Z8, Z6, Z6
-	VMULPS    Z15, Z16, Z8
-	VADDPS    Z8, Z7, Z7
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z0, Z0
+	VPMOVZXWD (DI)(SI*1), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z1, Z1
+	VPMOVZXWD (DI)(SI*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z2, Z2
+	VPMOVZXWD (DI)(R9*1), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z3, Z3
+	VPMOVZXWD (R8), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z4, Z4
+	VPMOVZXWD (R8)(SI*1), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z5, Z5
+	VPMOVZXWD (R8)(SI*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z6, Z6
+	VPMOVZXWD (R8)(R9*1), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z8, Z9, Z9
+	VADDPS    Z9, Z7, Z7
 	ADDQ      $+64, BX
 	ADDQ      $+32, DI
 	ADDQ      $+32, R8
@@ -3543,39 +6019,39 @@ step0:
 tail0:
 	KTESTW      K1, K1
 	JZ          done0
-	VPMOVZXWD.Z (DI), K1, Z8
-	VPMOVZXWD.Z (DI)(SI*1), K1, Z9
-	VPMOVZXWD.Z (DI)(SI*2), K1, Z10
-	VPMOVZXWD.Z (DI)(R9*1), K1, Z11
-	VPMOVZXWD.Z (R8), K1, Z12
-	VPMOVZXWD.Z (R8)(SI*1), K1, Z13
-	VPMOVZXWD.Z (R8)(SI*2), K1, Z14
-	VPMOVZXWD.Z (R8)(R9*1), K1, Z15
-	VPSLLD      $0x10, Z8, Z8
+	VMOVUPS.Z   (BX), K1, Z8
+	VPMOVZXWD.Z (DI), K1, Z9
 	VPSLLD      $0x10, Z9, Z9
-	VPSLLD      $0x10, Z10, Z10
-	VPSLLD      $0x10, Z11, Z11
-	VPSLLD      $0x10, Z12, Z12
-	VPSLLD      $0x10, Z13, Z13
-	VPSLLD      $0x10, Z14, Z14
-	VPSLLD      $0x10, Z15, Z15
-	VMOVUPS.Z   (BX), K1, Z16
-	VMULPS      Z8, Z16, Z8
-	VADDPS      Z8, Z0, Z0
-	VMULPS      Z9, Z16, Z8
-	VADDPS      Z8, Z1, Z1
-	VMULPS      Z10, Z16, Z8
-	VADDPS      Z8, Z2, Z2
-	VMULPS      Z11, Z16, Z8
-	VADDPS      Z8, Z3, Z3
-	VMULPS      Z12, Z16, Z8
-	VADDPS      Z8, Z4, Z4
-	VMULPS      Z13, Z16, Z8
-	VADDPS      Z8, Z5, Z5
-	VMULPS      Z14, Z16, Z8
-	VADDPS      Z8, Z6, Z6
-	VMULPS      Z15, Z16, Z8
-	VADDPS      Z8, Z7, Z7
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z0, Z0
+	VPMOVZXWD.Z (DI)(SI*1), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z1, Z1
+	VPMOVZXWD.Z (DI)(SI*2), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z2, Z2
+	VPMOVZXWD.Z (DI)(R9*1), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z3, Z3
+	VPMOVZXWD.Z (R8), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z4, Z4
+	VPMOVZXWD.Z (R8)(SI*1), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z5, Z5
+	VPMOVZXWD.Z (R8)(SI*2), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z6, Z6
+	VPMOVZXWD.Z (R8)(R9*1), K1, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMULPS      Z8, Z9, Z9
+	VADDPS      Z9, Z7, Z7
 
 done0:
 	VSHUFF64X2   $0x44, Z4, Z0, Z8
@@ -3660,11 +6136,11 @@ tile:
 	JZ     tail0
 
 step0:
-	VPMOVZXWD (DI), Z1
-	VPSLLD    $0x10, Z1, Z1
-	VMOVUPS   (BX), Z2
-	VMULPS    Z1, Z2, Z1
-	VADDPS    Z1, Z0, Z0
+	VMOVUPS   (BX), Z1
+	VPMOVZXWD (DI), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VMULPS    Z1, Z2, Z2
+	VADDPS    Z2, Z0, Z0
 	ADDQ      $+64, BX
 	ADDQ      $+32, DI
 	DECQ      R8
@@ -3673,11 +6149,11 @@ step0:
 tail0:
 	KTESTW      K1, K1
 	JZ          done0
-	VPMOVZXWD.Z (DI), K1, Z1
-	VPSLLD      $0x10, Z1, Z1
-	VMOVUPS.Z   (BX), K1, Z2
-	VMULPS      Z1, Z2, Z1
-	VADDPS      Z1, Z0, Z0
+	VMOVUPS.Z   (BX), K1, Z1
+	VPMOVZXWD.Z (DI), K1, Z2
+	VPSLLD      $0x10, Z2, Z2
+	VMULPS      Z1, Z2, Z2
+	VADDPS      Z2, Z0, Z0
 
 done0:
 	VSHUFF64X2   $0x44, Z0, Z0, Z1

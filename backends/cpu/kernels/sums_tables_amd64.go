@@ -4,6 +4,38 @@
 
 package kernels
 
+// sumsAVX2 holds the sums of products.
+var sumsAVX2 = sums{
+	whole: 16,
+	dotsF32: []dotsTile[float32]{
+		{4, 2, dots4x2F32AVX2, dots4x1F32AVX2},
+		{2, 4, dots2x4F32AVX2, dots2x1F32AVX2},
+		{1, 8, dots1x8F32AVX2, dots1x1F32AVX2},
+	},
+	dotsInt8: []dotsTile[int8]{
+		{4, 2, dots4x2Int8AVX2, dots4x1Int8AVX2},
+		{2, 4, dots2x4Int8AVX2, dots2x1Int8AVX2},
+		{1, 8, dots1x8Int8AVX2, dots1x1Int8AVX2},
+	},
+	dotsBF16: []dotsTile[byte]{
+		{4, 2, dots4x2BF16AVX2, dots4x1BF16AVX2},
+		{2, 4, dots2x4BF16AVX2, dots2x1BF16AVX2},
+		{1, 8, dots1x8BF16AVX2, dots1x1BF16AVX2},
+	},
+	weightedF32: []weightedTile[float32]{
+		{4, weighted4x2F32AVX2},
+		{2, weighted2x4F32AVX2},
+		{1, weighted1x8F32AVX2},
+	},
+	weightedInt8: []weightedTile[int8]{
+		{4, weighted4x2Int8AVX2},
+		{2, weighted2x4Int8AVX2},
+		{1, weighted1x8Int8AVX2},
+	},
+	dot:  dotF32AVX2,
+	read: readAVX2,
+}
+
 // sumsAVX512 holds the sums of products.
 var sumsAVX512 = sums{
 	dotsF32: []dotsTile[float32]{
