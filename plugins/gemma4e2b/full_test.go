@@ -26,7 +26,8 @@ import (
 var fullDir = flag.String("full", "", "run at full size in this folder, which needs 6 GB")
 
 // TestFullSize writes a random checkpoint in the official shapes, converts it in
-// bounded memory, verifies and opens the pack, and decodes.
+// bounded memory, verifies and opens the pack, and decodes. Then it does so with a
+// pack of random weights that no checkpoint was needed for.
 func TestFullSize(t *testing.T) {
 	if *fullDir == "" {
 		t.Skip("needs -full DIR with 6 GB of room")
@@ -64,17 +65,35 @@ func TestFullSize(t *testing.T) {
 	if grown > 600<<20 {
 		t.Errorf("conversion took %d MB of anonymous memory, at most 600", grown>>20)
 	}
+	runFull(t, packDir)
+
+	if err := os.RemoveAll(checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	randomDir := filepath.Join(dir, "random")
+	if err := os.Mkdir(randomDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	timed(t, "write random weights", func() error {
+		return plugin.Synthesize(t.Context(), zoo.SynthesizeRequest{Model: "gemma-4-e2b", Dir: randomDir})
+	})
+	runFull(t, randomDir)
+}
+
+// runFull opens and verifies a pack in the official shapes, and decodes with it.
+func runFull(t *testing.T, dir string) {
+	t.Helper()
 	var pack *zoo.Pack
-	timed(t, "open the pack", func() (err error) { pack, err = zoo.OpenPack(packDir); return err })
+	timed(t, "open the pack", func() (err error) { pack, err = zoo.OpenPack(dir); return err })
 	defer pack.Close()
 	timed(t, "verify the pack", func() error { return pack.Verify(t.Context(), nil) })
-	program, err := plugin.Run(t.Context(), zoo.RunRequest{Pack: pack.Info()})
+	program, err := gemma4e2b.New().Run(t.Context(), zoo.RunRequest{Pack: pack.Info()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var e *engine.Model
 	timed(t, "load", func() (err error) {
-		e, err = engine.Load(t.Context(), program, pack, cpu.New(os.Getenv("ZOO_CPU")), backends.Options{Cache: backends.CacheInt8, Context: 4096})
+		e, err = engine.Load(t.Context(), program, pack, cpu.New(""), backends.Options{Cache: backends.CacheInt8, Context: 4096})
 		return err
 	})
 	defer e.Close()
