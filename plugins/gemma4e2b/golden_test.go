@@ -101,10 +101,10 @@ func open(t testing.TB, name string) *model {
 	return convert(t, dir)
 }
 
-// load compiles the model for the kernels that ZOO_CPU names; all rows may want logits.
+// load compiles the model for the fastest kernels; all rows may want logits.
 func (m *model) load(t *testing.T, o backends.Options) *engine.Model {
 	t.Helper()
-	return m.loadOn(t, os.Getenv("ZOO_CPU"), o)
+	return m.loadOn(t, "", o)
 }
 
 // loadOn is load for a set of kernels.
@@ -212,58 +212,63 @@ func TestGolden(t *testing.T) {
 		{checkpoint: "e2b-tiny-srq", suffix: "_int8kv", cache: backends.CacheInt8, matched: 130, total: 160, start: 1e-5, close: 50},
 		{checkpoint: "demo", cache: backends.CacheFloat, matched: 315, total: 320, start: 1e-4, close: 20, answers: true},
 	} {
-		t.Run(c.checkpoint+c.suffix, func(t *testing.T) {
-			t.Parallel()
-			m := open(t, c.checkpoint)
-			g := m.golden(t, c.suffix)
-			e := m.load(t, backends.Options{Cache: c.cache})
-			matched, total, close, positions := 0, 0, 0, 0
-			for r, run := range g.Runs {
-				s := session(t, e)
-				if err := s.Feed(t.Context(), run.Prompt, len(run.Prompt)); err != nil {
-					t.Fatal(err)
-				}
-				want := g.tensors[fmt.Sprintf("logits.%d", r)]
-				for i := range run.Prompt {
-					diff, largest := worst(s.Logits(i), want[i*e.Vocab():][:e.Vocab()])
-					if c.exact > 0 && diff > c.exact*largest {
-						t.Errorf("run %d: logits at %d are off by %g of %g", r, i, diff, largest)
-					}
-					if diff <= c.start*largest {
-						close++
-					}
-					positions++
-					if c.answers && diff > 1 {
-						t.Errorf("run %d: logits at %d are off by %g", r, i, diff)
-					}
-				}
-				last := s.Logits(len(run.Prompt) - 1)
-				stopped := false
-				for i, token := range run.Greedy {
-					total++
-					if got := argmax(last); got == token {
-						matched++
-					} else if c.exact > 0 && run.Margin[i] >= 1e-3 || c.answers && !stopped {
-						t.Errorf("run %d: token %d is %d, want %d with a margin of %g", r, i, got, token, run.Margin[i])
-					}
-					stopped = stopped || token == 1 || token == 106
-					if err := s.Feed(t.Context(), []int32{token}, 1); err != nil {
+		for _, kernels := range cpu.Kernels() {
+			if kernels == "generic" && testing.Short() {
+				continue // slow under the race detector
+			}
+			t.Run(c.checkpoint+c.suffix+"/"+kernels, func(t *testing.T) {
+				t.Parallel()
+				m := open(t, c.checkpoint)
+				g := m.golden(t, c.suffix)
+				e := m.loadOn(t, kernels, backends.Options{Cache: c.cache})
+				matched, total, close, positions := 0, 0, 0, 0
+				for r, run := range g.Runs {
+					s := session(t, e)
+					if err := s.Feed(t.Context(), run.Prompt, len(run.Prompt)); err != nil {
 						t.Fatal(err)
 					}
-					last = s.Logits(0)
+					want := g.tensors[fmt.Sprintf("logits.%d", r)]
+					for i := range run.Prompt {
+						diff, largest := worst(s.Logits(i), want[i*e.Vocab():][:e.Vocab()])
+						if c.exact > 0 && diff > c.exact*largest {
+							t.Errorf("run %d: logits at %d are off by %g of %g", r, i, diff, largest)
+						}
+						if diff <= c.start*largest {
+							close++
+						}
+						positions++
+						if c.answers && diff > 1 {
+							t.Errorf("run %d: logits at %d are off by %g", r, i, diff)
+						}
+					}
+					last := s.Logits(len(run.Prompt) - 1)
+					stopped := false
+					for i, token := range run.Greedy {
+						total++
+						if got := argmax(last); got == token {
+							matched++
+						} else if c.exact > 0 && run.Margin[i] >= 1e-3 || c.answers && !stopped {
+							t.Errorf("run %d: token %d is %d, want %d with a margin of %g", r, i, got, token, run.Margin[i])
+						}
+						stopped = stopped || token == 1 || token == 106
+						if err := s.Feed(t.Context(), []int32{token}, 1); err != nil {
+							t.Fatal(err)
+						}
+						last = s.Logits(0)
+					}
+					if diff, largest := worst(last, g.tensors[fmt.Sprintf("last_logits.%d", r)]); c.exact > 0 && diff > c.exact*largest {
+						t.Errorf("run %d: last logits are off by %g of %g", r, diff, largest)
+					}
 				}
-				if diff, largest := worst(last, g.tensors[fmt.Sprintf("last_logits.%d", r)]); c.exact > 0 && diff > c.exact*largest {
-					t.Errorf("run %d: last logits are off by %g of %g", r, diff, largest)
+				t.Logf("%d of %d tokens, %d of %d prompt positions before any flipped code", matched, total, close, positions)
+				if close < c.close {
+					t.Errorf("%d of %d prompt positions are within %g of the largest logit, want %d", close, positions, c.start, c.close)
 				}
-			}
-			t.Logf("%d of %d tokens, %d of %d prompt positions before any flipped code", matched, total, close, positions)
-			if close < c.close {
-				t.Errorf("%d of %d prompt positions are within %g of the largest logit, want %d", close, positions, c.start, c.close)
-			}
-			if total != c.total || matched < c.matched {
-				t.Errorf("%d of %d tokens agree, want %d of %d", matched, total, c.matched, c.total)
-			}
-		})
+				if total != c.total || matched < c.matched {
+					t.Errorf("%d of %d tokens agree, want %d of %d", matched, total, c.matched, c.total)
+				}
+			})
+		}
 	}
 }
 
@@ -615,7 +620,7 @@ func BenchmarkDecode(b *testing.B) {
 	m := open(b, "demo")
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			e, err := engine.Load(b.Context(), m.program, m.weights, cpu.New(os.Getenv("ZOO_CPU")), backends.Options{Cache: backends.CacheInt8, Threads: threads})
+			e, err := engine.Load(b.Context(), m.program, m.weights, cpu.New(""), backends.Options{Cache: backends.CacheInt8, Threads: threads})
 			if err != nil {
 				b.Fatal(err)
 			}
