@@ -20,6 +20,7 @@ func addPointwise(c *build.Context) {
 // pointwise writes all pointwise kernels.
 func pointwise(m machine) {
 	maxAbs(m)
+	peak(m)
 	for planes := 1; planes <= maxPlanes; planes++ {
 		quantize(m, planes)
 		for _, f := range finals {
@@ -47,7 +48,7 @@ const maxPlanes = 3
 func pointwiseTable(w io.Writer, isa string) {
 	fmt.Fprintf(w, "\n// pointwise%s holds the pointwise kernels.\nvar pointwise%[1]s = pointwise{\n", isa)
 	for _, name := range []string{
-		"maxAbs", "norm", "normWeighted", "addNorm", "addNormWeighted", "addMul", "scaleAdd", "scaleDiv", "rotate", "geluMul", "softcap", "largest", "expSum",
+		"maxAbs", "peak", "norm", "normWeighted", "addNorm", "addNormWeighted", "addMul", "scaleAdd", "scaleDiv", "rotate", "geluMul", "softcap", "largest", "expSum",
 	} {
 		fmt.Fprintf(w, "\t%s: %[1]s%s,\n", name, isa)
 	}
@@ -240,6 +241,29 @@ func maxAbs(m machine) {
 	m.fold(largest, m.maxInt)
 	m.retVec(largest)
 	m.freeVec(largest)
+	m.end()
+}
+
+// peak writes Set.Max. What is not a number is skipped, and found as in maxAbs.
+func peak(m machine) {
+	m.begin("peak", "is Set.Max, but for the sign of zero.", floats("x"), "float32")
+	most, magnitude := m.newVec(), m.newVec()
+	m.set(most, number(m, float32(math.Inf(-1))))
+	m.set(magnitude, m.constantVec(0))
+	overFloats(m, 4, func(p []*word, i int) {
+		v, t := m.newVec(), m.newVec()
+		m.load(v, p[0], i)
+		m.and(t, v, m.constantVec(math.MaxInt32))
+		m.maxInt(magnitude, magnitude, t)
+		m.keep(v, i, most)
+		m.max(most, v, most)
+		m.freeVec(v, t)
+	}, "x")
+	m.fold(most, m.max)
+	m.fold(magnitude, m.maxInt)
+	m.choose(most, number(m, -1), magnitude, most, magnitude)
+	m.retVec(most)
+	m.freeVec(most, magnitude)
 	m.end()
 }
 

@@ -29,6 +29,22 @@ func guardedCopy[T any](t testing.TB, s []T) []T {
 	return c
 }
 
+// guard is guarded memory for one copy at a time: a test that makes many would run out of mappings.
+type guard[T any] []T
+
+// newGuard returns one for copies of at most so many elements.
+func newGuard[T any](t testing.TB, most int) guard[T] {
+	t.Helper()
+	return guarded[T](t, most)
+}
+
+// hold returns a copy that is valid until the next.
+func (g guard[T]) hold(s []T) []T {
+	c := g[len(g)-len(s):]
+	copy(c, s)
+	return c
+}
+
 // others calls f for every set but the plain one.
 func others(t *testing.T, f func(t *testing.T, s *kernels.Set)) {
 	t.Helper()

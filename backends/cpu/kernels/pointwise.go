@@ -13,6 +13,7 @@ import (
 // treat numbers one by one. All take pointers to n numbers.
 type pointwise struct {
 	maxAbs           func(x *float32, n int) float32
+	peak             func(x *float32, n int) float32
 	quantize         [MaxPlanes + 1]quantizeFunc
 	norm             func(dst, x *float32, n int, inv float32)
 	normWeighted     func(dst, x, weight *float32, n int, inv float32)
@@ -46,6 +47,13 @@ const quantizeMost = 1 << 16
 // install makes a set use the assembly.
 func (k *pointwise) install(s *Set) {
 	s.maxAbs = func(x []float32) float32 { return k.maxAbs(first(x), len(x)) }
+	s.max = func(x []float32) float32 {
+		most := k.peak(first(x), len(x))
+		if most == 0 {
+			return x[slices.Index(x, 0)] // the first zero's sign
+		}
+		return most
+	}
 	s.quantize = k.setQuantize
 	s.finish = k.setFinish
 	s.norm = func(dst, x, weight []float32, inv float32) {
@@ -76,7 +84,7 @@ func (k *pointwise) install(s *Set) {
 	s.softmax = func(w []float32) (largest, total float32) {
 		largest = k.largest(first(w), len(w))
 		if largest == 0 {
-			largest = w[slices.Index(w, 0)] // the first zero's sign
+			largest = w[slices.Index(w, 0)] // as above
 		}
 		return largest, k.expSum(first(w), len(w), largest)
 	}

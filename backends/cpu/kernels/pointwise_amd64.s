@@ -114,6 +114,108 @@ DATA lanes_256x8_3<>+24(SB)/4, $0x0000001e
 DATA lanes_256x8_3<>+28(SB)/4, $0x0000001f
 GLOBL lanes_256x8_3<>(SB), RODATA|NOPTR, $32
 
+// func peakAVX2(x *float32, n int) (ret float32)
+// Requires: AVX, AVX2
+TEXT ·peakAVX2(SB), NOSPLIT, $0-20
+	VBROADCASTSS all_ff800000<>+0(SB), Y0
+	VPXOR        Y1, Y1, Y1
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	XORQ         DX, DX
+	SUBQ         $+32, CX
+	JLT          last2
+
+full1:
+	VMOVUPS (AX)(DX*4), Y2
+	VPAND   all_7fffffff<>+0(SB), Y2, Y3
+	VPMAXSD Y3, Y1, Y1
+	VMAXPS  Y0, Y2, Y0
+	VMOVUPS 32(AX)(DX*4), Y2
+	VPAND   all_7fffffff<>+0(SB), Y2, Y3
+	VPMAXSD Y3, Y1, Y1
+	VMAXPS  Y0, Y2, Y0
+	VMOVUPS 64(AX)(DX*4), Y2
+	VPAND   all_7fffffff<>+0(SB), Y2, Y3
+	VPMAXSD Y3, Y1, Y1
+	VMAXPS  Y0, Y2, Y0
+	VMOVUPS 96(AX)(DX*4), Y2
+	VPAND   all_7fffffff<>+0(SB), Y2, Y3
+	VPMAXSD Y3, Y1, Y1
+	VMAXPS  Y0, Y2, Y0
+	ADDQ    $+32, DX
+	SUBQ    $+32, CX
+	JGE     full1
+
+last2:
+	ADDQ         $+32, CX
+	JZ           done3
+	VMOVD        CX, X2
+	VPBROADCASTD X2, Y2
+	VPCMPGTD     lanes_256x8_0<>+0(SB), Y2, Y3
+	VPCMPGTD     lanes_256x8_1<>+0(SB), Y2, Y4
+	VPCMPGTD     lanes_256x8_2<>+0(SB), Y2, Y5
+	VPCMPGTD     lanes_256x8_3<>+0(SB), Y2, Y2
+	VMASKMOVPS   (AX)(DX*4), Y3, Y6
+	VPAND        all_7fffffff<>+0(SB), Y6, Y7
+	VPMAXSD      Y7, Y1, Y1
+	VBLENDVPS    Y3, Y6, Y0, Y6
+	VMAXPS       Y0, Y6, Y0
+	VMASKMOVPS   32(AX)(DX*4), Y4, Y3
+	VPAND        all_7fffffff<>+0(SB), Y3, Y6
+	VPMAXSD      Y6, Y1, Y1
+	VBLENDVPS    Y4, Y3, Y0, Y3
+	VMAXPS       Y0, Y3, Y0
+	VMASKMOVPS   64(AX)(DX*4), Y5, Y3
+	VPAND        all_7fffffff<>+0(SB), Y3, Y4
+	VPMAXSD      Y4, Y1, Y1
+	VBLENDVPS    Y5, Y3, Y0, Y3
+	VMAXPS       Y0, Y3, Y0
+	VMASKMOVPS   96(AX)(DX*4), Y2, Y3
+	VPAND        all_7fffffff<>+0(SB), Y3, Y4
+	VPMAXSD      Y4, Y1, Y1
+	VBLENDVPS    Y2, Y3, Y0, Y3
+	VMAXPS       Y0, Y3, Y0
+
+done3:
+	VPERM2F128   $0x01, Y0, Y0, Y2
+	VMAXPS       Y2, Y0, Y0
+	VPERMILPS    $0x0e, Y0, Y2
+	VMAXPS       Y2, Y0, Y0
+	VPERMILPS    $0x01, Y0, Y2
+	VMAXPS       Y2, Y0, Y0
+	VPERM2F128   $0x01, Y1, Y1, Y2
+	VPMAXSD      Y2, Y1, Y1
+	VPERMILPS    $0x0e, Y1, Y2
+	VPMAXSD      Y2, Y1, Y1
+	VPERMILPS    $0x01, Y1, Y2
+	VPMAXSD      Y2, Y1, Y1
+	VBROADCASTSS all_bf800000<>+0(SB), Y2
+	VCMPPS       $0x11, Y1, Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVSS       X0, ret+16(FP)
+	VZEROUPPER
+	RET
+
+DATA all_ff800000<>+0(SB)/4, $0xff800000
+DATA all_ff800000<>+4(SB)/4, $0xff800000
+DATA all_ff800000<>+8(SB)/4, $0xff800000
+DATA all_ff800000<>+12(SB)/4, $0xff800000
+DATA all_ff800000<>+16(SB)/4, $0xff800000
+DATA all_ff800000<>+20(SB)/4, $0xff800000
+DATA all_ff800000<>+24(SB)/4, $0xff800000
+DATA all_ff800000<>+28(SB)/4, $0xff800000
+GLOBL all_ff800000<>(SB), RODATA|NOPTR, $32
+
+DATA all_bf800000<>+0(SB)/4, $0xbf800000
+DATA all_bf800000<>+4(SB)/4, $0xbf800000
+DATA all_bf800000<>+8(SB)/4, $0xbf800000
+DATA all_bf800000<>+12(SB)/4, $0xbf800000
+DATA all_bf800000<>+16(SB)/4, $0xbf800000
+DATA all_bf800000<>+20(SB)/4, $0xbf800000
+DATA all_bf800000<>+24(SB)/4, $0xbf800000
+DATA all_bf800000<>+28(SB)/4, $0xbf800000
+GLOBL all_bf800000<>(SB), RODATA|NOPTR, $32
+
 // func quantize1AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 // Requires: AVX, AVX2
 TEXT ·quantize1AVX2(SB), NOSPLIT, $0-56
@@ -2834,6 +2936,95 @@ done3:
 	VPERMILPS  $0x01, Z0, Z1
 	VPMAXSD    Z1, Z0, Z0
 	VMOVSS     X0, ret+16(FP)
+	VZEROUPPER
+	RET
+
+// func peakAVX512(x *float32, n int) (ret float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·peakAVX512(SB), NOSPLIT, $0-20
+	VBROADCASTSS all_ff800000<>+0(SB), Z0
+	VPXORD       Z1, Z1, Z1
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	XORQ         DX, DX
+	SUBQ         $+64, CX
+	JLT          last2
+
+full1:
+	VMOVUPS     (AX)(DX*4), Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VMAXPS      Z0, Z2, Z0
+	VMOVUPS     64(AX)(DX*4), Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VMAXPS      Z0, Z2, Z0
+	VMOVUPS     128(AX)(DX*4), Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VMAXPS      Z0, Z2, Z0
+	VMOVUPS     192(AX)(DX*4), Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VMAXPS      Z0, Z2, Z0
+	ADDQ        $+64, DX
+	SUBQ        $+64, CX
+	JGE         full1
+
+last2:
+	ADDQ        $+64, CX
+	JZ          done3
+	MOVQ        $-1, BX
+	BZHIQ       CX, BX, BX
+	KMOVW       BX, K1
+	SHRQ        $0x10, BX
+	KMOVW       BX, K2
+	SHRQ        $0x10, BX
+	KMOVW       BX, K3
+	SHRQ        $0x10, BX
+	KMOVW       BX, K4
+	VMOVUPS.Z   (AX)(DX*4), K1, Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VBLENDMPS   Z2, Z0, K1, Z2
+	VMAXPS      Z0, Z2, Z0
+	VMOVUPS.Z   64(AX)(DX*4), K2, Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VBLENDMPS   Z2, Z0, K2, Z2
+	VMAXPS      Z0, Z2, Z0
+	VMOVUPS.Z   128(AX)(DX*4), K3, Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VBLENDMPS   Z2, Z0, K3, Z2
+	VMAXPS      Z0, Z2, Z0
+	VMOVUPS.Z   192(AX)(DX*4), K4, Z2
+	VPANDD.BCST all_7fffffff<>+0(SB), Z2, Z3
+	VPMAXSD     Z3, Z1, Z1
+	VBLENDMPS   Z2, Z0, K4, Z2
+	VMAXPS      Z0, Z2, Z0
+
+done3:
+	VSHUFF64X2   $0x0e, Z0, Z0, Z2
+	VMAXPS       Z2, Z0, Z0
+	VSHUFF64X2   $0x01, Z0, Z0, Z2
+	VMAXPS       Z2, Z0, Z0
+	VPERMILPS    $0x0e, Z0, Z2
+	VMAXPS       Z2, Z0, Z0
+	VPERMILPS    $0x01, Z0, Z2
+	VMAXPS       Z2, Z0, Z0
+	VSHUFF64X2   $0x0e, Z1, Z1, Z2
+	VPMAXSD      Z2, Z1, Z1
+	VSHUFF64X2   $0x01, Z1, Z1, Z2
+	VPMAXSD      Z2, Z1, Z1
+	VPERMILPS    $0x0e, Z1, Z2
+	VPMAXSD      Z2, Z1, Z1
+	VPERMILPS    $0x01, Z1, Z2
+	VPMAXSD      Z2, Z1, Z1
+	VBROADCASTSS all_bf800000<>+0(SB), Z2
+	VCMPPS       $0x11, Z1, Z2, K1
+	VBLENDMPS    Z0, Z1, K1, Z0
+	VMOVSS       X0, ret+16(FP)
 	VZEROUPPER
 	RET
 

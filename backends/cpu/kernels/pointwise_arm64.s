@@ -8,7 +8,7 @@
 TEXT ·maxAbsNEON(SB), NOSPLIT, $0-20
 	MOVD	$0x7fffffff, R0
 	VDUP	R0, V31.S4
-	VEOR	V0.B16, V0.B16, V0.B16
+	VMOVI	$0, V0.B16
 	MOVD	x+0(FP), R0
 	MOVD	n+8(FP), R1
 	SUBS	$16, R1, R1
@@ -34,7 +34,7 @@ full1:
 last2:
 	ADDS	$16, R1, R1
 	BEQ	done3
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R1
 	BLT	some4
 	FMOVQ	(R0), F1
@@ -57,7 +57,7 @@ some4:
 done5:
 	VAND	V31.B16, V1.B16, V1.B16
 	WORD	$0x4ea16400 // smax v0.4s, v0.4s, v1.4s
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$8, R1
 	BLT	some6
 	FMOVQ	16(R0), F1
@@ -80,7 +80,7 @@ some6:
 done7:
 	VAND	V31.B16, V1.B16, V1.B16
 	WORD	$0x4ea16400 // smax v0.4s, v0.4s, v1.4s
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$12, R1
 	BLT	some8
 	FMOVQ	32(R0), F1
@@ -103,7 +103,7 @@ some8:
 done9:
 	VAND	V31.B16, V1.B16, V1.B16
 	WORD	$0x4ea16400 // smax v0.4s, v0.4s, v1.4s
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$16, R1
 	BLT	some10
 	FMOVQ	48(R0), F1
@@ -136,19 +136,236 @@ done3:
 	MOVW	R0, ret+16(FP)
 	RET	
 
+// func peakNEON(x *float32, n int) (ret float32)
+TEXT ·peakNEON(SB), NOSPLIT, $0-20
+	MOVD	$0x7fffffff, R0
+	VDUP	R0, V31.S4
+	MOVD	$0xbf800000, R0
+	VDUP	R0, V30.S4
+	MOVD	$0xff800000, R0
+	VDUP	R0, V29.S4
+	VORR	V29.B16, V29.B16, V0.B16
+	VMOVI	$0, V1.B16
+	MOVD	x+0(FP), R0
+	MOVD	n+8(FP), R1
+	SUBS	$16, R1, R1
+	BLT	last2
+
+full1:
+	FMOVQ	(R0), F2
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+	FMOVQ	16(R0), F2
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+	FMOVQ	32(R0), F2
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+	FMOVQ	48(R0), F2
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+	ADD	$64, R0, R0
+	SUBS	$16, R1, R1
+	BGE	full1
+
+last2:
+	ADDS	$16, R1, R1
+	BEQ	done3
+	VMOVI	$0, V2.B16
+	CMP	$4, R1
+	BLT	some4
+	FMOVQ	(R0), F2
+	B	done5
+
+some4:
+	CMP	$1, R1
+	BLT	done5
+	ADD	$0, R0, R2
+	VLD1	(R2), V2.S[0]
+	CMP	$2, R1
+	BLT	done5
+	ADD	$4, R0, R2
+	VLD1	(R2), V2.S[1]
+	CMP	$3, R1
+	BLT	done5
+	ADD	$8, R0, R2
+	VLD1	(R2), V2.S[2]
+
+done5:
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	CMP	$4, R1
+	BGE	done6
+	VMOV	V0.S[3], V2.S[3]
+	CMP	$3, R1
+	BGE	done6
+	VMOV	V0.S[2], V2.S[2]
+	CMP	$2, R1
+	BGE	done6
+	VMOV	V0.S[1], V2.S[1]
+	CMP	$1, R1
+	BGE	done6
+	VMOV	V0.S[0], V2.S[0]
+
+done6:
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+	VMOVI	$0, V2.B16
+	CMP	$8, R1
+	BLT	some7
+	FMOVQ	16(R0), F2
+	B	done8
+
+some7:
+	CMP	$5, R1
+	BLT	done8
+	ADD	$16, R0, R2
+	VLD1	(R2), V2.S[0]
+	CMP	$6, R1
+	BLT	done8
+	ADD	$20, R0, R2
+	VLD1	(R2), V2.S[1]
+	CMP	$7, R1
+	BLT	done8
+	ADD	$24, R0, R2
+	VLD1	(R2), V2.S[2]
+
+done8:
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	CMP	$8, R1
+	BGE	done9
+	VMOV	V0.S[3], V2.S[3]
+	CMP	$7, R1
+	BGE	done9
+	VMOV	V0.S[2], V2.S[2]
+	CMP	$6, R1
+	BGE	done9
+	VMOV	V0.S[1], V2.S[1]
+	CMP	$5, R1
+	BGE	done9
+	VMOV	V0.S[0], V2.S[0]
+
+done9:
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+	VMOVI	$0, V2.B16
+	CMP	$12, R1
+	BLT	some10
+	FMOVQ	32(R0), F2
+	B	done11
+
+some10:
+	CMP	$9, R1
+	BLT	done11
+	ADD	$32, R0, R2
+	VLD1	(R2), V2.S[0]
+	CMP	$10, R1
+	BLT	done11
+	ADD	$36, R0, R2
+	VLD1	(R2), V2.S[1]
+	CMP	$11, R1
+	BLT	done11
+	ADD	$40, R0, R2
+	VLD1	(R2), V2.S[2]
+
+done11:
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	CMP	$12, R1
+	BGE	done12
+	VMOV	V0.S[3], V2.S[3]
+	CMP	$11, R1
+	BGE	done12
+	VMOV	V0.S[2], V2.S[2]
+	CMP	$10, R1
+	BGE	done12
+	VMOV	V0.S[1], V2.S[1]
+	CMP	$9, R1
+	BGE	done12
+	VMOV	V0.S[0], V2.S[0]
+
+done12:
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+	VMOVI	$0, V2.B16
+	CMP	$16, R1
+	BLT	some13
+	FMOVQ	48(R0), F2
+	B	done14
+
+some13:
+	CMP	$13, R1
+	BLT	done14
+	ADD	$48, R0, R2
+	VLD1	(R2), V2.S[0]
+	CMP	$14, R1
+	BLT	done14
+	ADD	$52, R0, R2
+	VLD1	(R2), V2.S[1]
+	CMP	$15, R1
+	BLT	done14
+	ADD	$56, R0, R2
+	VLD1	(R2), V2.S[2]
+
+done14:
+	VAND	V31.B16, V2.B16, V3.B16
+	WORD	$0x4ea36421 // smax v1.4s, v1.4s, v3.4s
+	CMP	$16, R1
+	BGE	done15
+	VMOV	V0.S[3], V2.S[3]
+	CMP	$15, R1
+	BGE	done15
+	VMOV	V0.S[2], V2.S[2]
+	CMP	$14, R1
+	BGE	done15
+	VMOV	V0.S[1], V2.S[1]
+	CMP	$13, R1
+	BGE	done15
+	VMOV	V0.S[0], V2.S[0]
+
+done15:
+	WORD	$0x6ea0e444 // fcmgt v4.4s, v2.4s, v0.4s
+	VBIT	V4.B16, V2.B16, V0.B16
+
+done3:
+	VEXT	$8, V0.B16, V0.B16, V2.B16
+	WORD	$0x6ea2e403 // fcmgt v3.4s, v0.4s, v2.4s
+	VBIF	V3.B16, V2.B16, V0.B16
+	VDUP	V0.S[1], V2.S4
+	WORD	$0x6ea2e403 // fcmgt v3.4s, v0.4s, v2.4s
+	VBIF	V3.B16, V2.B16, V0.B16
+	VEXT	$8, V1.B16, V1.B16, V2.B16
+	WORD	$0x4ea26421 // smax v1.4s, v1.4s, v2.4s
+	VDUP	V1.S[1], V2.S4
+	WORD	$0x4ea26421 // smax v1.4s, v1.4s, v2.4s
+	WORD	$0x6ebee422 // fcmgt v2.4s, v1.4s, v30.4s
+	VBIF	V2.B16, V1.B16, V0.B16
+	FMOVS	F0, R0
+	MOVW	R0, ret+16(FP)
+	RET	
+
 // func quantize1NEON(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 TEXT ·quantize1NEON(SB), NOSPLIT, $0-56
 	MOVD	$0xffff, R0
 	VDUP	R0, V31.S4
-	VEOR	V30.B16, V30.B16, V30.B16
+	VMOVI	$0, V30.B16
 	FMOVS	step+32(FP), F0
 	VDUP	V0.S[0], V0.S4
 	FMOVS	lo+36(FP), F1
 	VDUP	V1.S[0], V1.S4
 	FMOVS	hi+40(FP), F2
 	VDUP	V2.S[0], V2.S4
-	VEOR	V3.B16, V3.B16, V3.B16
-	VEOR	V4.B16, V4.B16, V4.B16
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
 	MOVD	x+16(FP), R0
 	MOVD	dst+0(FP), R1
 	MOVD	size+8(FP), R2
@@ -179,7 +396,7 @@ full1:
 last2:
 	ADDS	$4, R2, R2
 	BEQ	done3
-	VEOR	V5.B16, V5.B16, V5.B16
+	VMOVI	$0, V5.B16
 	CMP	$4, R2
 	BLT	some4
 	FMOVQ	(R0), F5
@@ -497,7 +714,7 @@ times1:
 times2:
 	FMOVS	(R7), F1
 	VDUP	V1.S[0], V1.S4
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -527,7 +744,7 @@ times3:
 	BNE	times3
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, (R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -557,7 +774,7 @@ times4:
 	BNE	times4
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, 16(R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -587,7 +804,7 @@ times5:
 	BNE	times5
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, 32(R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -659,7 +876,7 @@ times1:
 times2:
 	FMOVS	(R7), F2
 	VDUP	V2.S[0], V2.S4
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -697,7 +914,7 @@ times3:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, (R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -735,7 +952,7 @@ times4:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, 16(R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -773,7 +990,7 @@ times5:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, 32(R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -834,15 +1051,15 @@ TEXT ·quantize2NEON(SB), NOSPLIT, $0-56
 	VDUP	R0, V31.S4
 	MOVD	$0xffff, R0
 	VDUP	R0, V30.S4
-	VEOR	V29.B16, V29.B16, V29.B16
+	VMOVI	$0, V29.B16
 	FMOVS	step+32(FP), F0
 	VDUP	V0.S[0], V0.S4
 	FMOVS	lo+36(FP), F1
 	VDUP	V1.S[0], V1.S4
 	FMOVS	hi+40(FP), F2
 	VDUP	V2.S[0], V2.S4
-	VEOR	V3.B16, V3.B16, V3.B16
-	VEOR	V4.B16, V4.B16, V4.B16
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
 	MOVD	x+16(FP), R0
 	MOVD	dst+0(FP), R1
 	MOVD	size+8(FP), R2
@@ -881,7 +1098,7 @@ full1:
 last2:
 	ADDS	$4, R2, R2
 	BEQ	done3
-	VEOR	V5.B16, V5.B16, V5.B16
+	VMOVI	$0, V5.B16
 	CMP	$4, R2
 	BLT	some4
 	FMOVQ	(R0), F5
@@ -1286,7 +1503,7 @@ times1:
 times2:
 	FMOVS	(R7), F1
 	VDUP	V1.S[0], V1.S4
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1325,7 +1542,7 @@ times3:
 	BNE	times3
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, (R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1364,7 +1581,7 @@ times4:
 	BNE	times4
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, 16(R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1403,7 +1620,7 @@ times5:
 	BNE	times5
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, 32(R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1486,7 +1703,7 @@ times1:
 times2:
 	FMOVS	(R7), F2
 	VDUP	V2.S[0], V2.S4
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1533,7 +1750,7 @@ times3:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, (R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1580,7 +1797,7 @@ times4:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, 16(R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1627,7 +1844,7 @@ times5:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, 32(R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -1697,15 +1914,15 @@ TEXT ·quantize3NEON(SB), NOSPLIT, $0-56
 	VDUP	R0, V31.S4
 	MOVD	$0xffff, R0
 	VDUP	R0, V30.S4
-	VEOR	V29.B16, V29.B16, V29.B16
+	VMOVI	$0, V29.B16
 	FMOVS	step+32(FP), F0
 	VDUP	V0.S[0], V0.S4
 	FMOVS	lo+36(FP), F1
 	VDUP	V1.S[0], V1.S4
 	FMOVS	hi+40(FP), F2
 	VDUP	V2.S[0], V2.S4
-	VEOR	V3.B16, V3.B16, V3.B16
-	VEOR	V4.B16, V4.B16, V4.B16
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
 	MOVD	x+16(FP), R0
 	MOVD	dst+0(FP), R1
 	MOVD	size+8(FP), R2
@@ -1750,7 +1967,7 @@ full1:
 last2:
 	ADDS	$4, R2, R2
 	BEQ	done3
-	VEOR	V5.B16, V5.B16, V5.B16
+	VMOVI	$0, V5.B16
 	CMP	$4, R2
 	BLT	some4
 	FMOVQ	(R0), F5
@@ -2234,7 +2451,7 @@ times1:
 times2:
 	FMOVS	(R7), F1
 	VDUP	V1.S[0], V1.S4
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2282,7 +2499,7 @@ times3:
 	BNE	times3
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, (R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2330,7 +2547,7 @@ times4:
 	BNE	times4
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, 16(R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2378,7 +2595,7 @@ times5:
 	BNE	times5
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	FMOVQ	F2, 32(R4)
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2470,7 +2687,7 @@ times1:
 times2:
 	FMOVS	(R7), F2
 	VDUP	V2.S[0], V2.S4
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2526,7 +2743,7 @@ times3:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, (R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2582,7 +2799,7 @@ times4:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, 16(R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2638,7 +2855,7 @@ times5:
 	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	FMOVQ	F3, 32(R4)
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	MOVD	R5, R9
 	MOVD	R6, R10
 	MOVD	R2, R11
@@ -2736,7 +2953,7 @@ full1:
 last2:
 	ADDS	$8, R2, R2
 	BEQ	done3
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R2
 	BLT	some4
 	FMOVQ	(R1), F1
@@ -2778,7 +2995,7 @@ some6:
 	VST1	V1.S[2], (R3)
 
 done7:
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$8, R2
 	BLT	some8
 	FMOVQ	16(R1), F1
@@ -2857,7 +3074,7 @@ full1:
 last2:
 	ADDS	$8, R2, R2
 	BEQ	done3
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$4, R2
 	BLT	some4
 	FMOVQ	(R1), F2
@@ -2879,7 +3096,7 @@ some4:
 
 done5:
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$4, R2
 	BLT	some6
 	FMOVQ	(R0), F3
@@ -2922,7 +3139,7 @@ some8:
 	VST1	V3.S[2], (R3)
 
 done9:
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$8, R2
 	BLT	some10
 	FMOVQ	16(R1), F2
@@ -2944,7 +3161,7 @@ some10:
 
 done11:
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$8, R2
 	BLT	some12
 	FMOVQ	16(R0), F3
@@ -3022,7 +3239,7 @@ full1:
 last2:
 	ADDS	$8, R3, R3
 	BEQ	done3
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R3
 	BLT	some4
 	FMOVQ	(R1), F1
@@ -3044,7 +3261,7 @@ some4:
 
 done5:
 	WORD	$0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$4, R3
 	BLT	some6
 	FMOVQ	(R2), F2
@@ -3086,7 +3303,7 @@ some8:
 	VST1	V1.S[2], (R4)
 
 done9:
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$8, R3
 	BLT	some10
 	FMOVQ	16(R1), F1
@@ -3108,7 +3325,7 @@ some10:
 
 done11:
 	WORD	$0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$8, R3
 	BLT	some12
 	FMOVQ	16(R2), F2
@@ -3193,7 +3410,7 @@ full1:
 last2:
 	ADDS	$8, R3, R3
 	BEQ	done3
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$4, R3
 	BLT	some4
 	FMOVQ	(R1), F2
@@ -3215,7 +3432,7 @@ some4:
 
 done5:
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	VEOR	V4.B16, V4.B16, V4.B16
+	VMOVI	$0, V4.B16
 	CMP	$4, R3
 	BLT	some6
 	FMOVQ	(R2), F4
@@ -3237,7 +3454,7 @@ some6:
 
 done7:
 	WORD	$0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$4, R3
 	BLT	some8
 	FMOVQ	(R0), F3
@@ -3280,7 +3497,7 @@ some10:
 	VST1	V3.S[2], (R4)
 
 done11:
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$8, R3
 	BLT	some12
 	FMOVQ	16(R1), F2
@@ -3302,7 +3519,7 @@ some12:
 
 done13:
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	VEOR	V4.B16, V4.B16, V4.B16
+	VMOVI	$0, V4.B16
 	CMP	$8, R3
 	BLT	some14
 	FMOVQ	16(R2), F4
@@ -3324,7 +3541,7 @@ some14:
 
 done15:
 	WORD	$0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$8, R3
 	BLT	some16
 	FMOVQ	16(R0), F3
@@ -3402,7 +3619,7 @@ full1:
 last2:
 	ADDS	$8, R3, R3
 	BEQ	done3
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R3
 	BLT	some4
 	FMOVQ	(R1), F1
@@ -3423,7 +3640,7 @@ some4:
 	VLD1	(R4), V1.S[2]
 
 done5:
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$4, R3
 	BLT	some6
 	FMOVQ	(R2), F2
@@ -3466,7 +3683,7 @@ some8:
 	VST1	V1.S[2], (R4)
 
 done9:
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$8, R3
 	BLT	some10
 	FMOVQ	16(R1), F1
@@ -3487,7 +3704,7 @@ some10:
 	VLD1	(R4), V1.S[2]
 
 done11:
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$8, R3
 	BLT	some12
 	FMOVQ	16(R2), F2
@@ -3567,7 +3784,7 @@ full1:
 last2:
 	ADDS	$8, R2, R2
 	BEQ	done3
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$4, R2
 	BLT	some4
 	FMOVQ	(R0), F2
@@ -3589,7 +3806,7 @@ some4:
 
 done5:
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$4, R2
 	BLT	some6
 	FMOVQ	(R1), F3
@@ -3632,7 +3849,7 @@ some8:
 	VST1	V2.S[2], (R3)
 
 done9:
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$8, R2
 	BLT	some10
 	FMOVQ	16(R0), F2
@@ -3654,7 +3871,7 @@ some10:
 
 done11:
 	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$8, R2
 	BLT	some12
 	FMOVQ	16(R1), F3
@@ -3728,7 +3945,7 @@ full1:
 last2:
 	ADDS	$8, R1, R1
 	BEQ	done3
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$4, R1
 	BLT	some4
 	FMOVQ	(R0), F2
@@ -3771,7 +3988,7 @@ some6:
 	VST1	V2.S[2], (R2)
 
 done7:
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$8, R1
 	BLT	some8
 	FMOVQ	16(R0), F2
@@ -3851,7 +4068,7 @@ full1:
 last2:
 	ADDS	$4, R4, R4
 	BEQ	done3
-	VEOR	V0.B16, V0.B16, V0.B16
+	VMOVI	$0, V0.B16
 	CMP	$4, R4
 	BLT	some4
 	FMOVQ	(R0), F0
@@ -3872,7 +4089,7 @@ some4:
 	VLD1	(R5), V0.S[2]
 
 done5:
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R4
 	BLT	some6
 	FMOVQ	(R1), F1
@@ -3893,7 +4110,7 @@ some6:
 	VLD1	(R5), V1.S[2]
 
 done7:
-	VEOR	V2.B16, V2.B16, V2.B16
+	VMOVI	$0, V2.B16
 	CMP	$4, R4
 	BLT	some8
 	FMOVQ	(R2), F2
@@ -3914,7 +4131,7 @@ some8:
 	VLD1	(R5), V2.S[2]
 
 done9:
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$4, R4
 	BLT	some10
 	FMOVQ	(R3), F3
@@ -4109,7 +4326,7 @@ full1:
 last2:
 	ADDS	$4, R3, R3
 	BEQ	done3
-	VEOR	V0.B16, V0.B16, V0.B16
+	VMOVI	$0, V0.B16
 	CMP	$4, R3
 	BLT	some4
 	FMOVQ	(R1), F0
@@ -4189,7 +4406,7 @@ done5:
 	WORD	$0x4e3fd442 // fadd v2.4s, v2.4s, v31.4s
 	WORD	$0x6e3edc00 // fmul v0.4s, v0.4s, v30.4s
 	WORD	$0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
-	VEOR	V3.B16, V3.B16, V3.B16
+	VMOVI	$0, V3.B16
 	CMP	$4, R3
 	BLT	some6
 	FMOVQ	(R2), F3
@@ -4345,7 +4562,7 @@ full1:
 last2:
 	ADDS	$4, R1, R1
 	BEQ	done3
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R1
 	BLT	some4
 	FMOVQ	(R0), F1
@@ -4469,7 +4686,7 @@ full1:
 last2:
 	ADDS	$16, R1, R1
 	BEQ	done3
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R1
 	BLT	some4
 	FMOVQ	(R0), F1
@@ -4506,7 +4723,7 @@ done5:
 done6:
 	WORD	$0x6ea0e422 // fcmgt v2.4s, v1.4s, v0.4s
 	VBIT	V2.B16, V1.B16, V0.B16
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$8, R1
 	BLT	some7
 	FMOVQ	16(R0), F1
@@ -4543,7 +4760,7 @@ done8:
 done9:
 	WORD	$0x6ea0e422 // fcmgt v2.4s, v1.4s, v0.4s
 	VBIT	V2.B16, V1.B16, V0.B16
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$12, R1
 	BLT	some10
 	FMOVQ	32(R0), F1
@@ -4580,7 +4797,7 @@ done11:
 done12:
 	WORD	$0x6ea0e422 // fcmgt v2.4s, v1.4s, v0.4s
 	VBIT	V2.B16, V1.B16, V0.B16
-	VEOR	V1.B16, V1.B16, V1.B16
+	VMOVI	$0, V1.B16
 	CMP	$16, R1
 	BLT	some13
 	FMOVQ	48(R0), F1
@@ -4635,7 +4852,7 @@ TEXT ·expSumNEON(SB), NOSPLIT, $0-28
 	VDUP	R0, V31.S4
 	MOVD	$0x4b400000, R0
 	VDUP	R0, V30.S4
-	VEOR	V29.B16, V29.B16, V29.B16
+	VMOVI	$0, V29.B16
 	MOVD	$0x39506967, R0
 	VDUP	R0, V28.S4
 	MOVD	$0x3ab743ce, R0
@@ -4658,10 +4875,10 @@ TEXT ·expSumNEON(SB), NOSPLIT, $0-28
 	VDUP	R0, V19.S4
 	FMOVS	largest+16(FP), F0
 	VDUP	V0.S[0], V0.S4
-	VEOR	V1.B16, V1.B16, V1.B16
-	VEOR	V2.B16, V2.B16, V2.B16
-	VEOR	V3.B16, V3.B16, V3.B16
-	VEOR	V4.B16, V4.B16, V4.B16
+	VMOVI	$0, V1.B16
+	VMOVI	$0, V2.B16
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
 	MOVD	w+0(FP), R0
 	MOVD	n+8(FP), R1
 	SUBS	$16, R1, R1
@@ -4795,7 +5012,7 @@ full1:
 last2:
 	ADDS	$16, R1, R1
 	BEQ	done3
-	VEOR	V5.B16, V5.B16, V5.B16
+	VMOVI	$0, V5.B16
 	CMP	$4, R1
 	BLT	some4
 	FMOVQ	(R0), F5
@@ -4878,7 +5095,7 @@ done7:
 
 done8:
 	WORD	$0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	VEOR	V5.B16, V5.B16, V5.B16
+	VMOVI	$0, V5.B16
 	CMP	$8, R1
 	BLT	some9
 	FMOVQ	16(R0), F5
@@ -4961,7 +5178,7 @@ done12:
 
 done13:
 	WORD	$0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
-	VEOR	V5.B16, V5.B16, V5.B16
+	VMOVI	$0, V5.B16
 	CMP	$12, R1
 	BLT	some14
 	FMOVQ	32(R0), F5
@@ -5044,7 +5261,7 @@ done17:
 
 done18:
 	WORD	$0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
-	VEOR	V5.B16, V5.B16, V5.B16
+	VMOVI	$0, V5.B16
 	CMP	$16, R1
 	BLT	some19
 	FMOVQ	48(R0), F5

@@ -7,6 +7,7 @@ package kernels
 // pointwiseAVX2 holds the pointwise kernels.
 var pointwiseAVX2 = pointwise{
 	maxAbs:          maxAbsAVX2,
+	peak:            peakAVX2,
 	norm:            normAVX2,
 	normWeighted:    normWeightedAVX2,
 	addNorm:         addNormAVX2,
@@ -49,6 +50,7 @@ var pointwiseAVX2 = pointwise{
 // pointwiseAVX512 holds the pointwise kernels.
 var pointwiseAVX512 = pointwise{
 	maxAbs:          maxAbsAVX512,
+	peak:            peakAVX512,
 	norm:            normAVX512,
 	normWeighted:    normWeightedAVX512,
 	addNorm:         addNormAVX512,

@@ -50,12 +50,13 @@ func TestPointwise(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				rng := rand.New(rand.NewPCG(3, 4))
+				guards := [3]guard[float32]{newGuard[float32](t, 1536), newGuard[float32](t, 1536), newGuard[float32](t, 1536)}
 				for _, n := range pointwiseLengths() {
 					for _, salt := range []int{0, 3} {
 						in := [3][]float32{floats(rng, n, salt), floats(rng, n, salt), floats(rng, n, salt)}
 						var got, want [3][]float32
 						for i, x := range in {
-							got[i], want[i] = guardedCopy(t, x), slices.Clone(x)
+							got[i], want[i] = guards[i].hold(x), slices.Clone(x)
 						}
 						c.do(s, got[0], got[1], got[2])
 						c.do(kernels.Generic(), want[0], want[1], want[2])
@@ -133,9 +134,10 @@ func TestMaxAbs(t *testing.T) {
 	t.Parallel()
 	others(t, func(t *testing.T, s *kernels.Set) {
 		rng := rand.New(rand.NewPCG(5, 6))
+		held := newGuard[float32](t, 1536)
 		for _, n := range pointwiseLengths() {
 			for _, salt := range []int{0, 200} {
-				x := guardedCopy(t, floats(rng, n, salt))
+				x := held.hold(floats(rng, n, salt))
 				got, want := s.MaxAbs(x), kernels.Generic().MaxAbs(x)
 				if firstDiff([]float32{got}, []float32{want}) >= 0 {
 					t.Fatalf("of %v: %g, want %g", x, got, want)
@@ -162,15 +164,51 @@ func TestMaxAbs(t *testing.T) {
 	})
 }
 
+func TestMax(t *testing.T) {
+	t.Parallel()
+	negative := float32(math.Copysign(0, -1))
+	others(t, func(t *testing.T, s *kernels.Set) {
+		rng := rand.New(rand.NewPCG(17, 18))
+		held := newGuard[float32](t, 1536)
+		check := func(x []float32) {
+			t.Helper()
+			got, want := s.Max(held.hold(x)), kernels.Generic().Max(x)
+			if firstDiff([]float32{got}, []float32{want}) >= 0 {
+				t.Fatalf("of %v: %g, want %g", x, got, want)
+			}
+		}
+		for _, n := range pointwiseLengths() {
+			x := floats(rng, n, 0)
+			check(x)
+			check(floats(rng, n, 200))
+			for i, v := range x {
+				x[i] = -v * v
+			}
+			check(x)
+			for i := range min(n, 140) {
+				y := slices.Clone(x)
+				y[i], y[rng.IntN(n)] = 0, negative
+				check(y)
+				y[i] = float32(math.Inf(1 - 2*(i%2)))
+				check(y)
+				y[rng.IntN(n)] = math.Float32frombits(0x7f80_0001 | rng.Uint32()) // no number, of either sign
+				check(y)
+			}
+			check(slices.Repeat([]float32{float32(math.Inf(-1))}, n))
+		}
+	})
+}
+
 func TestSoftmax(t *testing.T) {
 	t.Parallel()
 	negative := float32(math.Copysign(0, -1))
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	others(t, func(t *testing.T, s *kernels.Set) {
 		rng := rand.New(rand.NewPCG(7, 8))
+		held := newGuard[float32](t, 1536)
 		check := func(w []float32) {
 			t.Helper()
-			got, want := guardedCopy(t, w), slices.Clone(w)
+			got, want := held.hold(w), slices.Clone(w)
 			gotLargest, gotSum := s.Softmax(got)
 			wantLargest, wantSum := kernels.Generic().Softmax(want)
 			if at := firstDiff(append(slices.Clone(got), gotLargest, gotSum), append(want, wantLargest, wantSum)); at >= 0 {
@@ -220,7 +258,9 @@ func TestQuantize(t *testing.T) {
 			t.Run(fmt.Sprint(planes), func(t *testing.T) {
 				t.Parallel()
 				rng := rand.New(rand.NewPCG(9, uint64(planes)))
-				for _, n := range append(pointwiseLengths(), 1<<16, 1<<16+1, 3<<16+17) {
+				const most = 3<<16 + 17
+				digits, numbers := newGuard[uint32](t, planes*(most/4+3)), newGuard[float32](t, most)
+				for _, n := range append(pointwiseLengths(), 1<<16, 1<<16+1, most) {
 					for i, l := range of(planes) {
 						if n > 1<<16 && i > 1 {
 							continue
@@ -232,8 +272,8 @@ func TestQuantize(t *testing.T) {
 							for i := range want {
 								want[i] = rng.Uint32()
 							}
-							got := guardedCopy(t, want)
-							gotSum := s.Quantize(got, guardedCopy(t, x), planes, l.step, l.lo, l.hi)
+							got := digits.hold(want)
+							gotSum := s.Quantize(got, numbers.hold(x), planes, l.step, l.lo, l.hi)
 							wantSum := kernels.Generic().Quantize(want, x, planes, l.step, l.lo, l.hi)
 							if gotSum != wantSum {
 								t.Fatalf("%d numbers, %+v: sum %d, want %d", n, l, gotSum, wantSum)
@@ -304,6 +344,7 @@ func TestFinish(t *testing.T) {
 			t.Run(fmt.Sprint(planes), func(t *testing.T) {
 				t.Parallel()
 				rng := rand.New(rand.NewPCG(11, uint64(planes)))
+				results, totals, scales := newGuard[float32](t, 1<<10), newGuard[int32](t, 1<<12), newGuard[byte](t, 1<<10)
 				for i := range 600 {
 					f := kernels.Final{
 						Blocks: 1 + rng.IntN(3), Groups: 1, Rows: 1 + rng.IntN(4), Planes: planes,
@@ -314,8 +355,8 @@ func TestFinish(t *testing.T) {
 					}
 					c := newFinishCase(rng, f, rng.IntN(40), i%3*3)
 					want := floats(rng, (f.Rows-1)*c.stride+f.Blocks*quant.BlockRows, 0)
-					got := guardedCopy(t, want)
-					s.Finish(got, c.stride, guardedCopy(t, c.totals), guardedCopy(t, c.scales), &c.Final)
+					got := results.hold(want)
+					s.Finish(got, c.stride, totals.hold(c.totals), scales.hold(c.scales), &c.Final)
 					kernels.Generic().Finish(want, c.stride, c.totals, c.scales, &c.Final)
 					if at := firstDiff(got, want); at >= 0 {
 						t.Fatalf("%+v: [%d] is %g, want %g", c.Final, at, got[at], want[at])
@@ -337,6 +378,7 @@ func BenchmarkPointwise(b *testing.B) {
 			do   func()
 		}{
 			{"maxabs", func() { s.MaxAbs(x) }},
+			{"max", func() { s.Max(x) }},
 			{"quantize1", func() { s.Quantize(digits, x, 1, 0.5, -128, 127) }},
 			{"quantize3", func() { s.Quantize(digits, x, 3, 1e-4, -8e6, 8e6) }},
 			{"norm", func() { s.Norm(y, x, w, 0.5) }},

@@ -9,6 +9,11 @@ package kernels
 //go:noescape
 func maxAbsAVX2(x *float32, n int) (ret float32)
 
+// peakAVX2 is Set.Max, but for the sign of zero.
+//
+//go:noescape
+func peakAVX2(x *float32, n int) (ret float32)
+
 // quantize1AVX2 is Set.Quantize for 1 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
@@ -148,6 +153,11 @@ func expSumAVX2(w *float32, n int, largest float32) (ret float32)
 //
 //go:noescape
 func maxAbsAVX512(x *float32, n int) (ret float32)
+
+// peakAVX512 is Set.Max, but for the sign of zero.
+//
+//go:noescape
+func peakAVX512(x *float32, n int) (ret float32)
 
 // quantize1AVX512 is Set.Quantize for 1 planes, size bytes apart, and at most 65536 elements.
 //

@@ -9,6 +9,11 @@ package kernels
 //go:noescape
 func maxAbsNEON(x *float32, n int) (ret float32)
 
+// peakNEON is Set.Max, but for the sign of zero.
+//
+//go:noescape
+func peakNEON(x *float32, n int) (ret float32)
+
 // quantize1NEON is Set.Quantize for 1 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
