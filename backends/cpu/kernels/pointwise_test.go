@@ -302,7 +302,7 @@ func newFinishCase(rng *rand.Rand, f kernels.Final, gap, salt int) finishCase {
 	c := finishCase{Final: f, stride: f.Blocks*quant.BlockRows + gap}
 	c.totals = make([]int32, f.Blocks*f.Groups*f.Rows*f.Planes*quant.BlockRows)
 	for i := range c.totals {
-		c.totals[i] = rng.Int32()>>rng.IntN(32) - rng.Int32()>>rng.IntN(32)
+		c.totals[i] = int32(rng.Uint32()) >> rng.IntN(32)
 		if rng.IntN(8) == 0 {
 			c.totals[i] = [...]int32{0, math.MaxInt32, math.MinInt32, -1}[rng.IntN(4)]
 		}
