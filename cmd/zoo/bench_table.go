@@ -11,6 +11,10 @@ import (
 // was not left alone.
 const unquiet = 0.15
 
+// cached is the size below which weights may well lie in a processor's caches, which
+// are faster than the memory.
+const cached = 128 << 20
+
 // showBench writes one report for people.
 func showBench(w io.Writer, r *sdk.BenchReport) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
@@ -32,8 +36,11 @@ func showBench(w io.Writer, r *sdk.BenchReport) {
 		line("bandwidth", "not measured: %s", r.BandwidthProblem)
 	} else {
 		note := ""
+		if b.Bytes < cached {
+			note = "; weights this small may lie in the processor's caches"
+		}
 		if min(b.Before, b.After) < max(b.Before, b.After)*(1-unquiet) {
-			note = "; it changed meanwhile: is anything else running?"
+			note += "; it changed meanwhile: is anything else running?"
 		}
 		line("bandwidth", "%s/s before and %s/s after decoding, which reaches %.1f%%%s", size(int64(b.Before)), size(int64(b.After)), 100*b.Share, note)
 		line("ceiling", "%s tokens/s, if reading the weights were all", figure(b.Ceiling))
