@@ -96,12 +96,12 @@ func (d *dotNEON) clear() {
 	for _, chain := range d.sums {
 		for _, row := range chain {
 			for _, s := range row {
-				d.op("VEOR", s.as("B16"), s.as("B16"), s.as("B16"))
+				d.zero(s)
 			}
 		}
 	}
 	for _, s := range d.digitSums {
-		d.op("VEOR", s.as("B16"), s.as("B16"), s.as("B16"))
+		d.zero(s)
 	}
 }
 

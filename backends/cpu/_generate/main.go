@@ -40,6 +40,8 @@ var forARM64 = []struct {
 	add  func(a *arm64)
 }{
 	{"dot", addDotsNEON},
+	{"sums", addSumsNEON},
+	{"attention", addAttentionNEON},
 	{"pointwise", func(a *arm64) { describeNEON(a, pointwise) }},
 }
 
@@ -68,6 +70,7 @@ func generate(dir string) error {
 	}
 	if err := writeGo(dir, "tables_arm64.go", func(w io.Writer) {
 		dotTable(w, "NEON", tilesNEON)
+		sumsTable(w, simdNEON)
 		pointwiseTable(w, "NEON")
 	}); err != nil {
 		return err

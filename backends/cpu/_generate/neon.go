@@ -162,22 +162,26 @@ var (
 	// sdotLane takes four bytes of its second source for all lanes.
 	sdotLane = encoded{"sdot", "4s", "16b", 0x4f80e000}
 
-	fadd      = encoded{"fadd", "4s", "4s", 0x4e20d400}
-	fsub      = encoded{"fsub", "4s", "4s", 0x4ea0d400}
-	fmul      = encoded{"fmul", "4s", "4s", 0x6e20dc00}
-	fdiv      = encoded{"fdiv", "4s", "4s", 0x6e20fc00}
-	fcmgt     = encoded{"fcmgt", "4s", "4s", 0x6ea0e400}
-	smax      = encoded{"smax", "4s", "4s", 0x4ea06400}
-	fcvtns    = encoded{"fcvtns", "4s", "4s", 0x4e21a800}
-	scvtf     = encoded{"scvtf", "4s", "4s", 0x4e21d800}
-	fcvtl     = encoded{"fcvtl", "4s", "4h", 0x0e217800}
-	sxtl      = encoded{"sxtl", "2d", "2s", 0x0f20a400}
-	sxtl2     = encoded{"sxtl2", "2d", "4s", 0x4f20a400}
-	faddWide  = encoded{"fadd", "2d", "2d", 0x4e60d400}
-	fmulWide  = encoded{"fmul", "2d", "2d", 0x6e60dc00}
-	scvtfWide = encoded{"scvtf", "2d", "2d", 0x4e61d800}
-	fcvtn     = encoded{"fcvtn", "2s", "2d", 0x0e616800}
-	fcvtn2    = encoded{"fcvtn2", "4s", "2d", 0x4e616800}
+	fadd        = encoded{"fadd", "4s", "4s", 0x4e20d400}
+	fsub        = encoded{"fsub", "4s", "4s", 0x4ea0d400}
+	fmul        = encoded{"fmul", "4s", "4s", 0x6e20dc00}
+	fdiv        = encoded{"fdiv", "4s", "4s", 0x6e20fc00}
+	fcmgt       = encoded{"fcmgt", "4s", "4s", 0x6ea0e400}
+	smax        = encoded{"smax", "4s", "4s", 0x4ea06400}
+	fcvtns      = encoded{"fcvtns", "4s", "4s", 0x4e21a800}
+	scvtf       = encoded{"scvtf", "4s", "4s", 0x4e21d800}
+	fcvtl       = encoded{"fcvtl", "4s", "4h", 0x0e217800}
+	sxtl        = encoded{"sxtl", "2d", "2s", 0x0f20a400}
+	sxtl2       = encoded{"sxtl2", "2d", "4s", 0x4f20a400}
+	faddWide    = encoded{"fadd", "2d", "2d", 0x4e60d400}
+	fmulWide    = encoded{"fmul", "2d", "2d", 0x6e60dc00}
+	scvtfWide   = encoded{"scvtf", "2d", "2d", 0x4e61d800}
+	fcvtn       = encoded{"fcvtn", "2s", "2d", 0x0e616800}
+	faddp       = encoded{"faddp", "4s", "4s", 0x6e20d400}
+	sxtlBytes   = encoded{"sxtl", "8h", "8b", 0x0f08a400}
+	sxtlHalves  = encoded{"sxtl", "4s", "4h", 0x0f10a400}
+	sxtl2Halves = encoded{"sxtl2", "4s", "8h", 0x4f10a400}
+	fcvtn2      = encoded{"fcvtn2", "4s", "2d", 0x4e616800}
 )
 
 // word writes an instruction by its encoding, the destination first.
@@ -199,6 +203,14 @@ func (a *arm64) op2(i encoded, d, n vreg) {
 func (a *arm64) shiftRight(d, n vreg, bits int) {
 	a.word(0x4f000400|uint32(64-bits)<<16|uint32(n)<<5|uint32(d), "sshr v%d.4s, v%d.4s, #%d", d, n, bits)
 }
+
+// multiplyLane0 sets d to n times lane 0 of m.
+func (a *arm64) multiplyLane0(d, n, m vreg) {
+	a.word(0x4f809000|uint32(d)|uint32(n)<<5|uint32(m)<<16, "fmul v%d.4s, v%d.4s, v%d.s[0]", d, n, m)
+}
+
+// zero clears a vector register.
+func (a *arm64) zero(v vreg) { a.op("VMOVI", imm(0), v.as("B16")) }
 
 // dotLane writes sdotLane with word lane of m.
 func (a *arm64) dotLane(d, n, m vreg, lane int) {

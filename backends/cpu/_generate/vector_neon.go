@@ -96,7 +96,7 @@ func (m *neon) end() { m.a.op("RET") }
 // fill sets a register to a constant.
 func (m *neon) fill(v vreg, c constant) {
 	if c.bits == 0 {
-		m.a.op("VEOR", v.as("B16"), v.as("B16"), v.as("B16"))
+		m.a.zero(v)
 		return
 	}
 	x := m.a.x()
@@ -309,15 +309,12 @@ func (m *neon) freeVec(all ...*vec) {
 
 func (m *neon) set(dst, src *vec) {
 	if src.reg == nil && src.constant == 0 {
-		m.zero(m.v(dst))
+		m.a.zero(m.v(dst))
 	} else {
 		m.copyVec(m.v(dst), m.source(src))
 	}
 	m.done()
 }
-
-// zero clears a register.
-func (m *neon) zero(v vreg) { m.a.op("VEOR", v.as("B16"), v.as("B16"), v.as("B16")) }
 
 // copyVec copies a register.
 func (m *neon) copyVec(dst, src vreg) {
@@ -340,7 +337,7 @@ func (m *neon) element(v vreg, p *word, i, lane int, f func(at, lane string)) {
 func (m *neon) load(dst *vec, p *word, i int) {
 	v := m.v(dst)
 	if m.active != nil {
-		m.zero(v)
+		m.a.zero(v)
 	}
 	m.lanewise(i, func() { m.a.op("FMOVQ", m.at(p, i, 4), v) }, func(lane int) {
 		m.element(v, p, i, lane, func(at, lane string) { m.a.op("VLD1", at, lane) })

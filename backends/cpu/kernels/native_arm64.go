@@ -25,6 +25,7 @@ func neon() *Set {
 	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
 		dotsNEON[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
+	sumsNEON.install(s)
 	pointwiseNEON.install(s)
 	return s
 }

@@ -1,0 +1,82 @@
+package main
+
+import "fmt"
+
+// addAttentionNEON adds the kernels that weight values.
+func addAttentionNEON(a *arm64) {
+	for _, n := range []element{elementF32, elementInt8} {
+		for _, t := range simdNEON.weighted {
+			weightedNEON(a, n, t[0], t[1])
+		}
+	}
+}
+
+// weightedNEON adds a kernel that adds the values of all positions, times the
+// weights of some heads, for a tile of columns after another, then for 16 columns at once.
+func weightedNEON(a *arm64, n element, heads, registers int) {
+	name := simdNEON.weightedName(n, heads, registers)
+	a.function(name, fmt.Sprintf("%s sums the values for %d heads, %d registers of columns at once, of a multiple of 16 columns.", name, heads, registers),
+		fmt.Sprintf("func(dst, w *float32, values *%s, dim, positions, stride int)", n.goType))
+	values, cols := a.load("values"), a.load("dim")
+	valueBytes, weightBytes := a.loadBytes("dim", n.bytes), a.loadBytes("stride", floatBytes)
+	dstBytes := a.loadBytes("dim", floatBytes)
+	dst := a.rows(heads, "dst", dstBytes)
+	a.freeX(dstBytes)
+	weights := make([]xreg, heads)
+	for i := range weights {
+		weights[i] = a.x()
+	}
+	row, left := a.x(), a.x()
+
+	// tiles does as many tiles of some registers as there are columns for.
+	tiles := func(loop string, registers int) {
+		columns := registers * simdNEON.width
+		position, end := loop+"position", loop+"end"
+		a.op("SUBS", imm(columns), cols, cols)
+		a.op("BLT", end)
+		a.label(loop)
+		a.setRows(weights, "w", weightBytes)
+		a.op("MOVD", values, row)
+		a.op("MOVD", a.param("positions"), left)
+		sums := a.zeroVectors(heads * registers)
+		w, v := a.vectors(heads), [2]vreg(a.vectors(2))
+		a.label(position)
+		for h, base := range weights {
+			a.op("FMOVS.P", mem(base, floatBytes), w[h])
+		}
+		for at := 0; at < columns; at += eightColumns {
+			a.loadEight(n, row, at, v, 0)
+			for half := range v {
+				for h := range heads {
+					t := a.v()
+					a.multiplyLane0(t, v[half], w[h])
+					sum := sums[h*registers+at/4+half]
+					a.op3(fadd, sum, sum, t)
+					a.freeV(t)
+				}
+			}
+		}
+		a.op("ADD", valueBytes, row, row)
+		a.op("SUBS", imm(1), left, left)
+		a.op("BNE", position)
+		for h, to := range dst {
+			for i := 0; i < registers; i += 2 {
+				a.op("FSTPQ", fmt.Sprintf("(%s, %s)", sums[h*registers+i], sums[h*registers+i+1]), mem(to, 16*i))
+			}
+			a.op("ADD", imm(columns*floatBytes), to, to)
+		}
+		a.freeV(sums...)
+		a.freeV(w...)
+		a.freeV(v[:]...)
+		a.op("ADD", imm(columns*n.bytes), values, values)
+		a.op("SUBS", imm(columns), cols, cols)
+		a.op("BGE", loop)
+		a.label(end)
+		a.op("ADD", imm(columns), cols, cols)
+	}
+	tiles("many", registers)
+	if sumLanes%(registers*simdNEON.width) != 0 {
+		tiles("few", sumLanes/simdNEON.width)
+	}
+	a.op("RET")
+}
