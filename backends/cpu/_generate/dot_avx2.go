@@ -67,7 +67,7 @@ func (d *dot256) add() {
 	name := dotName(d.bits, d.rows, "AVX2")
 	doc := fmt.Sprintf("%s is Set.Dot for int%d and rows in tiles of %d.", name, d.bits, d.rows)
 	constants := func() {
-		if d.rows < 6 && d.bits < 8 || d.rows < 3 {
+		if d.rows < 6 && d.bits < 8 || d.rows < 3 || d.rows == 4 {
 			held := d.YMM()
 			d.VMOVDQU(d.mask, held)
 			d.held = held
@@ -118,27 +118,34 @@ func (d *dot256) steps(l dotLoops, left reg.GPVirtual, from, to int) {
 			}
 		}
 	}
-	var codes [2]reg.VecVirtual
-	for h := from; h < to; h++ {
-		codes[h] = d.YMM()
-	}
 	digits, product := d.YMM(), d.YMM()
 	label := fmt.Sprintf("step%d", from)
 	d.Label(label)
 	if from == 0 {
 		d.PREFETCHT0(operand.Mem{Base: l.w, Disp: prefetchBytes})
 	}
+	// Digits are loaded once for the parts whose codes are in registers together.
+	together := parts
+	if d.rows == 3 {
+		together = 1
+	}
 	words := 8 / d.bits
 	for j := range words {
-		for p := range parts {
-			for h := from; h < to; h++ {
-				d.codes(operand.Mem{Base: l.w, Disp: 32 * h}, codes[h], d.bits*j+d.part*p)
+		for p := 0; p < parts; p += together {
+			var codes [2][2]reg.VecVirtual
+			for q := p; q < p+together; q++ {
+				for h := from; h < to; h++ {
+					codes[h][q] = d.YMM()
+					d.codes(operand.Mem{Base: l.w, Disp: 32 * h}, codes[h][q], d.bits*j+d.part*q)
+				}
 			}
 			for r := range d.rows {
 				d.VPBROADCASTD(operand.Mem{Base: l.x, Disp: 4 * (j*d.rows + r)}, digits)
-				for h := from; h < to; h++ {
-					d.VPMADDUBSW(digits, codes[h], product)
-					d.VPADDW(product, sums[h][p][r], sums[h][p][r])
+				for q := p; q < p+together; q++ {
+					for h := from; h < to; h++ {
+						d.VPMADDUBSW(digits, codes[h][q], product)
+						d.VPADDW(product, sums[h][q][r], sums[h][q][r])
+					}
 				}
 			}
 		}
