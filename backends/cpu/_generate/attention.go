@@ -44,6 +44,7 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 	c.Load(c.Param("dst"), dst.bases[0])
 	dst.setBase(c)
 
+	readValues := n.begin(c, s)
 	// tile does the columns of some registers.
 	tile := func(loop string, registers int, mask reg.Register) {
 		c.Load(c.Param("w"), w.bases[0])
@@ -53,15 +54,17 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 		sums := s.zeros(c, heads*registers)
 		c.Label(loop)
 		value := func(i int) operand.Mem { return operand.Mem{Base: row, Disp: i * s.width * n.bytes} }
+		widened := s.vecs(c, registers)
 		if heads == 1 {
 			multiply := s.multiplier(c, w.at(0, 0))
 			for i, sum := range sums {
-				v := s.loadAll(c, n, 1, mask, func(int) operand.Mem { return value(i) })[0]
-				multiply(v, v)
-				c.VADDPS(v, sum, sum)
+				product := widened[i : i+1]
+				readAll(readValues, product, mask, func(int) operand.Mem { return value(i) })
+				multiply(product[0], product[0])
+				c.VADDPS(product[0], sum, sum)
 			}
 		} else {
-			widened := s.loadAll(c, n, registers, mask, value)
+			readAll(readValues, widened, mask, value)
 			for h := range heads {
 				multiply, product := s.multiplier(c, w.at(h, 0)), s.vec(c)
 				for i, v := range widened {

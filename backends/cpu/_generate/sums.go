@@ -13,6 +13,8 @@ import (
 const (
 	// sumLanes is the number of partial sums of a float sum.
 	sumLanes = 16
+	// rowsAhead is how many rows ahead of those in use the next ones are asked for.
+	rowsAhead = 8
 	// floatBytes is the size of a float32.
 	floatBytes = 4
 )
@@ -53,13 +55,21 @@ func (s simd) vec(c *build.Context) reg.VecVirtual {
 	return c.YMM()
 }
 
+// vecs returns n new registers.
+func (s simd) vecs(c *build.Context, n int) []reg.VecVirtual {
+	all := make([]reg.VecVirtual, n)
+	for i := range all {
+		all[i] = s.vec(c)
+	}
+	return all
+}
+
 // zeros returns n new registers that hold zeros. The first is copied, since avo
 // takes the operands of VPXORD for inputs, even where they cancel, and keeps a
 // register for them from a function's beginning.
 func (s simd) zeros(c *build.Context, n int) []reg.VecVirtual {
-	all := make([]reg.VecVirtual, n)
+	all := s.vecs(c, n)
 	for i := range all {
-		all[i] = s.vec(c)
 		switch {
 		case s.width < sumLanes:
 			c.VPXOR(all[i], all[i], all[i])
@@ -76,61 +86,73 @@ func (s simd) zeros(c *build.Context, n int) []reg.VecVirtual {
 type element struct {
 	name, goType string
 	bytes        int
-	// load and convert make float32 of numbers in two steps, each of one
-	// instruction. Lanes beyond a mask become zero. convert may be nil.
-	load    func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual)
-	convert func(c *build.Context, v reg.VecVirtual)
+	// begin writes what a function needs before its loops to read such numbers.
+	begin func(c *build.Context, s simd) reader
+}
+
+// reader makes float32 of numbers in two steps, each of one instruction. Lanes
+// beyond a mask, if any, become zero. There may be no convert.
+type reader struct {
+	load    func(from operand.Mem, mask reg.Register, v reg.VecVirtual)
+	convert func(v reg.VecVirtual)
 }
 
 var (
-	elementF32 = element{
-		name: "F32", goType: "float32", bytes: floatBytes,
-		load: func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-			if mask == nil {
-				c.VMOVUPS(from, v)
-			} else {
-				c.VMOVUPS_Z(from, mask, v)
-			}
-		},
-	}
-	elementInt8 = element{
-		name: "Int8", goType: "int8", bytes: 1,
-		load: func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-			if mask == nil {
-				c.VPMOVSXBD(from, v)
-			} else {
-				c.VPMOVSXBD_Z(from, mask, v)
-			}
-		},
-		convert: func(c *build.Context, v reg.VecVirtual) { c.VCVTDQ2PS(v, v) },
-	}
-	elementBF16 = element{
-		name: "BF16", goType: "byte", bytes: 2,
-		load: func(c *build.Context, from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-			if mask == nil {
-				c.VPMOVZXWD(from, v)
-			} else {
-				c.VPMOVZXWD_Z(from, mask, v)
-			}
-		},
-		convert: func(c *build.Context, v reg.VecVirtual) { c.VPSLLD(operand.U8(16), v, v) },
-	}
+	elementF32 = element{"F32", "float32", floatBytes, func(c *build.Context, _ simd) reader {
+		return reader{load: masked(c.VMOVUPS, c.VMOVUPS_Z)}
+	}}
+	elementInt8 = element{"Int8", "int8", 1, func(c *build.Context, _ simd) reader {
+		return reader{masked(c.VPMOVSXBD, c.VPMOVSXBD_Z), func(v reg.VecVirtual) { c.VCVTDQ2PS(v, v) }}
+	}}
+	elementBF16 = element{"BF16", "byte", 2, func(c *build.Context, s simd) reader {
+		if s.width < sumLanes {
+			return reader{masked(c.VPMOVZXWD, c.VPMOVZXWD_Z), func(v reg.VecVirtual) { c.VPSLLD(operand.U8(16), v, v) }}
+		}
+		// One permutation moves words apart and up, where widening and shifting would take two.
+		spread, upper := c.ZMM(), c.K()
+		bytes, words := c.GP64(), c.GP32()
+		half, all := c.XMM(), c.XMM()
+		c.MOVQ(operand.U64(0x0706050403020100), bytes)
+		c.VMOVQ(bytes, all)
+		c.MOVQ(operand.U64(0x0f0e0d0c0b0a0908), bytes)
+		c.VMOVQ(bytes, half)
+		c.VPUNPCKLQDQ(half, all, all)
+		c.VPMOVZXBD(all, spread)
+		c.VPSLLD(operand.U8(16), spread, spread)
+		c.MOVL(operand.U32(0xaaaaaaaa), words)
+		c.KMOVD(words, upper)
+		load := masked(c.VMOVDQU16, c.VMOVDQU16_Z)
+		return reader{
+			func(from operand.Mem, mask reg.Register, v reg.VecVirtual) {
+				load(from, mask, v.AsY().(reg.VecVirtual))
+			},
+			func(v reg.VecVirtual) { c.VPERMW_Z(v, spread, upper, v) },
+		}
+	}}
 )
 
-// loadAll loads n registers from where at says, and converts them afterwards:
-// the two steps run in different units, which a mixture of them keeps less busy.
-func (s simd) loadAll(c *build.Context, e element, n int, mask reg.Register, at func(i int) operand.Mem) []reg.VecVirtual {
-	all := make([]reg.VecVirtual, n)
-	for i := range all {
-		all[i] = s.vec(c)
-		e.load(c, at(i), mask, all[i])
-	}
-	if e.convert != nil {
-		for _, v := range all {
-			e.convert(c, v)
+// masked returns a load with and without a mask.
+func masked(plain func(ops ...operand.Op), zeroing func(from, mask, v operand.Op)) func(operand.Mem, reg.Register, reg.VecVirtual) {
+	return func(from operand.Mem, mask reg.Register, v reg.VecVirtual) {
+		if mask == nil {
+			plain(from, v)
+		} else {
+			zeroing(from, mask, v)
 		}
 	}
-	return all
+}
+
+// readAll loads registers from where at says, and converts them afterwards: the
+// two steps run in different units, which a mixture of them keeps less busy.
+func readAll(r reader, to []reg.VecVirtual, mask reg.Register, at func(i int) operand.Mem) {
+	for i, v := range to {
+		r.load(at(i), mask, v)
+	}
+	if r.convert != nil {
+		for _, v := range to {
+			r.convert(v)
+		}
+	}
 }
 
 // rowSet addresses up to 16 rows that are stride bytes apart.
@@ -234,11 +256,12 @@ func dotF32(c *build.Context, s simd) {
 	function(c, name, "func(a, b *float32, n int) float32", name+" is Set.DotF32 of n numbers.")
 	a, b, n := param(c, "a"), param(c, "b"), param(c, "n")
 	sums := s.zeros(c, s.passes())
+	read := elementF32.begin(c, s)
 	step := func(mask reg.Register) {
 		for i, sum := range sums {
 			x, y := s.vec(c), s.vec(c)
-			elementF32.load(c, operand.Mem{Base: a, Disp: i * s.width * floatBytes}, mask, x)
-			elementF32.load(c, operand.Mem{Base: b, Disp: i * s.width * floatBytes}, mask, y)
+			read.load(operand.Mem{Base: a, Disp: i * s.width * floatBytes}, mask, x)
+			read.load(operand.Mem{Base: b, Disp: i * s.width * floatBytes}, mask, y)
 			c.VMULPS(y, x, x)
 			c.VADDPS(x, sum, sum)
 		}
@@ -322,6 +345,10 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 		mask = ragged(c, param(c, "dim"))
 	}
 
+	readQueries, readKeys := elementF32.begin(c, s), n.begin(c, s)
+	// What is read is in the same registers in all steps: where only halves are
+	// written, they are taken from a function's beginning, like those of zeros.
+	widened := s.vecs(c, positions)
 	// kept holds the sums of the first pass, of lanes that are added to those of the second.
 	var kept operand.Mem
 	if s.passes() > 1 {
@@ -338,29 +365,34 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 		sums = s.zeros(c, heads*positions)
 		step := func(mask reg.Register) {
 			key := func(p int) operand.Mem { return keys.at(p, pass*s.width*n.bytes) }
-			query := func(h int) reg.VecVirtual {
-				v := s.vec(c)
-				elementF32.load(c, q.at(h, pass*s.width*floatBytes), mask, v)
-				return v
-			}
+			query := s.vec(c)
 			if heads == 1 {
-				v := query(0)
+				readQueries.load(q.at(0, pass*s.width*floatBytes), mask, query)
 				for p, sum := range sums {
-					product := s.loadAll(c, n, 1, mask, func(int) operand.Mem { return key(p) })[0]
-					c.VMULPS(v, product, product)
-					c.VADDPS(product, sum, sum)
+					product := widened[p : p+1]
+					readAll(readKeys, product, mask, func(int) operand.Mem { return key(p) })
+					c.VMULPS(query, product[0], product[0])
+					c.VADDPS(product[0], sum, sum)
 				}
 				return
 			}
-			widened := s.loadAll(c, n, positions, mask, key)
+			product := s.vec(c)
+			readAll(readKeys, widened, mask, key)
 			for h := range heads {
-				v, product := query(h), s.vec(c)
+				readQueries.load(q.at(h, pass*s.width*floatBytes), mask, query)
 				for p, w := range widened {
-					c.VMULPS(w, v, product)
+					c.VMULPS(w, query, product)
 					sum := sums[h*positions+p]
 					c.VADDPS(product, sum, sum)
 				}
 			}
+		}
+		// While a tile is multiplied, rows further on are fetched into the cache of the
+		// second level, or the machine would alternate between waiting and multiplying.
+		var next reg.GPVirtual
+		if pass == 0 {
+			next = c.GP64()
+			c.LEAQ(operand.Mem{Base: key, Index: keyStride, Scale: rowsAhead}, next)
 		}
 		steps := param(c, "dim")
 		loop, tail, done := fmt.Sprintf("step%d", pass), fmt.Sprintf("tail%d", pass), fmt.Sprintf("done%d", pass)
@@ -368,6 +400,13 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 		c.JZ(operand.LabelRef(tail))
 		c.Label(loop)
 		step(nil)
+		if next != nil {
+			bytes := positions * sumLanes * n.bytes
+			for at := 0; at < bytes; at += 64 {
+				c.PREFETCHT1(operand.Mem{Base: next, Disp: at})
+			}
+			c.ADDQ(operand.I32(bytes), next)
+		}
 		q.advance(c, sumLanes*floatBytes)
 		keys.advance(c, sumLanes*n.bytes)
 		c.DECQ(steps)

@@ -262,31 +262,31 @@ many:
 	VPXOR Y7, Y7, Y7
 
 manyposition:
-	VBROADCASTSS (BX), Y8
-	VMOVUPS      (DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y0, Y0
-	VMOVUPS      32(DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y1, Y1
-	VMOVUPS      64(DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y2, Y2
-	VMOVUPS      96(DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y3, Y3
-	VMOVUPS      128(DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y4, Y4
-	VMOVUPS      160(DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y5, Y5
-	VMOVUPS      192(DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y6, Y6
-	VMOVUPS      224(DI), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y7, Y7
+	VBROADCASTSS (BX), Y9
+	VMOVUPS      (DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y0, Y0
+	VMOVUPS      32(DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y1, Y1
+	VMOVUPS      64(DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y2, Y2
+	VMOVUPS      96(DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y3, Y3
+	VMOVUPS      128(DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y4, Y4
+	VMOVUPS      160(DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y5, Y5
+	VMOVUPS      192(DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y6, Y6
+	VMOVUPS      224(DI), Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, BX
 	ADDQ         DX, DI
 	DECQ         R8
@@ -316,10 +316,10 @@ one:
 	VPXOR Y0, Y0, Y0
 
 oneposition:
-	VBROADCASTSS (BX), Y1
-	VMOVUPS      (DI), Y2
-	VMULPS       Y2, Y1, Y2
-	VADDPS       Y2, Y0, Y0
+	VBROADCASTSS (BX), Y2
+	VMOVUPS      (DI), Y1
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y0
 	ADDQ         $+4, BX
 	ADDQ         DX, DI
 	DECQ         R8
@@ -595,39 +595,39 @@ many:
 	VPXOR Y7, Y7, Y7
 
 manyposition:
-	VBROADCASTSS (BX), Y8
-	VPMOVSXBD    (DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y0, Y0
-	VPMOVSXBD    8(DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y1, Y1
-	VPMOVSXBD    16(DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y2, Y2
-	VPMOVSXBD    24(DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y3, Y3
-	VPMOVSXBD    32(DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y4, Y4
-	VPMOVSXBD    40(DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y5, Y5
-	VPMOVSXBD    48(DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y6, Y6
-	VPMOVSXBD    56(DI), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y7, Y7
+	VBROADCASTSS (BX), Y9
+	VPMOVSXBD    (DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y0, Y0
+	VPMOVSXBD    8(DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y1, Y1
+	VPMOVSXBD    16(DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y2, Y2
+	VPMOVSXBD    24(DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y3, Y3
+	VPMOVSXBD    32(DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y4, Y4
+	VPMOVSXBD    40(DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y5, Y5
+	VPMOVSXBD    48(DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y6, Y6
+	VPMOVSXBD    56(DI), Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y8, Y9, Y8
+	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, BX
 	ADDQ         DX, DI
 	DECQ         R8
@@ -657,11 +657,11 @@ one:
 	VPXOR Y0, Y0, Y0
 
 oneposition:
-	VBROADCASTSS (BX), Y1
-	VPMOVSXBD    (DI), Y2
-	VCVTDQ2PS    Y2, Y2
-	VMULPS       Y2, Y1, Y2
-	VADDPS       Y2, Y0, Y0
+	VBROADCASTSS (BX), Y2
+	VPMOVSXBD    (DI), Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y0
 	ADDQ         $+4, BX
 	ADDQ         DX, DI
 	DECQ         R8

@@ -35,6 +35,10 @@ type weightedTile[T any] struct {
 	all   weightedFunc[T]
 }
 
+// cacheBytes is what a tile may take of the fastest cache, which most machines
+// have 32 kB of, for what it reads again and again.
+const cacheBytes = 24 << 10
+
 // fits tells that the kernels take a shape: all of it is there, and no columns are left over.
 func (k *sums) fits(heads, positions, dim int) bool {
 	return heads > 0 && positions > 0 && dim > 0 && (k.whole == 0 || dim%k.whole == 0)
@@ -88,7 +92,11 @@ func (k *sums) install(set *Set) {
 			mulBF16(dst, stride, w, x, s)
 			return
 		}
-		runDots(k.dotsBF16, dst, x, w, 2, AttentionShape{Heads: s.Batch, Positions: s.Rows, Dim: s.Cols, Stride: stride}, 1, s.Mul)
+		tiles := k.dotsBF16
+		for len(tiles) > 1 && tiles[0].heads > 4 && 4*tiles[0].heads*s.Cols > cacheBytes {
+			tiles = tiles[1:]
+		}
+		runDots(tiles, dst, x, w, 2, AttentionShape{Heads: s.Batch, Positions: s.Rows, Dim: s.Cols, Stride: stride}, 1, s.Mul)
 	}
 	set.weighted = func(dst, w, values []float32, s AttentionShape) {
 		if !k.fits(s.Heads, s.Positions, s.Dim) {

@@ -260,21 +260,23 @@ func benchmarkAttention(b *testing.B, onFloats func(s *kernels.Set, scores, head
 	for _, s := range kernels.Variants() {
 		for _, sh := range attentionShapes {
 			w, heads := make([]float32, sh.Heads*sh.Stride), make([]float32, sh.Heads*sh.Dim)
+			const blocks = 256 // more than caches hold
+			size := sh.Positions * sh.Dim
 			b.Run(fmt.Sprintf("%s/f32/%dx%d", s.Name(), sh.Heads, sh.Dim), func(b *testing.B) {
-				cache := make([]float32, sh.Positions*sh.Dim)
-				b.SetBytes(int64(4 * len(cache)))
-				for b.Loop() {
-					onFloats(s, w, heads, cache, sh)
+				cache := make([]float32, blocks*size)
+				b.SetBytes(int64(4 * size))
+				for i := 0; b.Loop(); i++ {
+					onFloats(s, w, heads, cache[i%blocks*size:][:size], sh)
 				}
-				reportProducts(b, sh.Heads*sh.Dim*sh.Positions)
+				reportProducts(b, sh.Heads*size)
 			})
 			b.Run(fmt.Sprintf("%s/int8/%dx%d", s.Name(), sh.Heads, sh.Dim), func(b *testing.B) {
-				cache := make([]int8, sh.Positions*sh.Dim)
-				b.SetBytes(int64(len(cache)))
-				for b.Loop() {
-					onCodes(s, w, heads, cache, sh)
+				cache := make([]int8, 4*blocks*size)
+				b.SetBytes(int64(size))
+				for i := 0; b.Loop(); i++ {
+					onCodes(s, w, heads, cache[i%(4*blocks)*size:][:size], sh)
 				}
-				reportProducts(b, sh.Heads*sh.Dim*sh.Positions)
+				reportProducts(b, sh.Heads*size)
 			})
 		}
 	}
