@@ -19,6 +19,9 @@ func addAttention(c *build.Context) {
 	}
 }
 
+// valuesAhead is how many rows ahead of the one in use the values of a tile are asked for.
+const valuesAhead = 16
+
 // multiplier returns what multiplies registers with one number. A broadcast into
 // 512 bits alone is a shuffle, but nothing where it is part of the product.
 func (s simd) multiplier(c *build.Context, number operand.Mem) func(v, product reg.VecVirtual) {
@@ -49,8 +52,9 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 	tile := func(loop string, registers int, mask reg.Register) {
 		c.Load(c.Param("w"), w.bases[0])
 		w.setBase(c)
-		row, left := c.GP64(), param(c, "positions")
+		row, left, next := c.GP64(), param(c, "positions"), paramBytes(c, "dim", valuesAhead*n.bytes)
 		c.MOVQ(values, row)
+		c.ADDQ(values, next)
 		sums := s.zeros(c, heads*registers)
 		c.Label(loop)
 		value := func(i int) operand.Mem { return operand.Mem{Base: row, Disp: i * s.width * n.bytes} }
@@ -75,6 +79,13 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 			}
 		}
 		w.advance(c, floatBytes)
+		// A tile takes a part of each row, which is too far from the last for the
+		// machine to foresee: it is asked for, and so is that of the tile to come.
+		c.PREFETCHT0(operand.Mem{Base: next})
+		for at := 0; at < registers*s.width*n.bytes; at += 64 {
+			c.PREFETCHT1(operand.Mem{Base: row, Disp: registers*s.width*n.bytes + at})
+		}
+		c.ADDQ(valueStride, next)
 		c.ADDQ(valueStride, row)
 		c.DECQ(left)
 		c.JNZ(operand.LabelRef(loop))

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func weighted4x2F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·weighted4x2F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -27,7 +27,15 @@ TEXT ·weighted4x2F32AVX2(SB), NOSPLIT, $0-48
 many:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R12
+	MOVQ  dim+24(FP), R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
 	MOVQ  AX, R11
+	ADDQ  AX, R13
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -61,6 +69,9 @@ manyposition:
 	VMULPS       Y9, Y10, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, SI
+	PREFETCHT0   (R13)
+	PREFETCHT1   64(R11)
+	ADDQ         DX, R13
 	ADDQ         DX, R11
 	DECQ         R12
 	JNZ          manyposition
@@ -85,7 +96,15 @@ manyend:
 one:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R12
+	MOVQ  dim+24(FP), R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
 	MOVQ  AX, R11
+	ADDQ  AX, R13
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -106,6 +125,9 @@ oneposition:
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y3, Y3
 	ADDQ         $+4, SI
+	PREFETCHT0   (R13)
+	PREFETCHT1   32(R11)
+	ADDQ         DX, R13
 	ADDQ         DX, R11
 	DECQ         R12
 	JNZ          oneposition
@@ -124,7 +146,7 @@ oneend:
 	RET
 
 // func weighted2x4F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·weighted2x4F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -144,7 +166,15 @@ TEXT ·weighted2x4F32AVX2(SB), NOSPLIT, $0-48
 many:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R10
+	MOVQ  dim+24(FP), R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
 	MOVQ  AX, R9
+	ADDQ  AX, R11
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -178,6 +208,10 @@ manyposition:
 	VMULPS       Y11, Y12, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, SI
+	PREFETCHT0   (R11)
+	PREFETCHT1   128(R9)
+	PREFETCHT1   192(R9)
+	ADDQ         DX, R11
 	ADDQ         DX, R9
 	DECQ         R10
 	JNZ          manyposition
@@ -202,7 +236,15 @@ manyend:
 one:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R10
+	MOVQ  dim+24(FP), R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
 	MOVQ  AX, R9
+	ADDQ  AX, R11
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 
@@ -215,6 +257,9 @@ oneposition:
 	VMULPS       Y2, Y3, Y2
 	VADDPS       Y2, Y1, Y1
 	ADDQ         $+4, SI
+	PREFETCHT0   (R11)
+	PREFETCHT1   32(R9)
+	ADDQ         DX, R11
 	ADDQ         DX, R9
 	DECQ         R10
 	JNZ          oneposition
@@ -231,7 +276,7 @@ oneend:
 	RET
 
 // func weighted1x8F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·weighted1x8F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -251,7 +296,15 @@ TEXT ·weighted1x8F32AVX2(SB), NOSPLIT, $0-48
 many:
 	MOVQ  w+8(FP), BX
 	MOVQ  positions+32(FP), R8
+	MOVQ  dim+24(FP), R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
 	MOVQ  AX, DI
+	ADDQ  AX, R9
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -288,6 +341,12 @@ manyposition:
 	VMULPS       Y8, Y9, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, BX
+	PREFETCHT0   (R9)
+	PREFETCHT1   256(DI)
+	PREFETCHT1   320(DI)
+	PREFETCHT1   384(DI)
+	PREFETCHT1   448(DI)
+	ADDQ         DX, R9
 	ADDQ         DX, DI
 	DECQ         R8
 	JNZ          manyposition
@@ -312,7 +371,15 @@ manyend:
 one:
 	MOVQ  w+8(FP), BX
 	MOVQ  positions+32(FP), R8
+	MOVQ  dim+24(FP), R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
 	MOVQ  AX, DI
+	ADDQ  AX, R9
 	VPXOR Y0, Y0, Y0
 
 oneposition:
@@ -321,6 +388,9 @@ oneposition:
 	VMULPS       Y1, Y2, Y1
 	VADDPS       Y1, Y0, Y0
 	ADDQ         $+4, BX
+	PREFETCHT0   (R9)
+	PREFETCHT1   32(DI)
+	ADDQ         DX, R9
 	ADDQ         DX, DI
 	DECQ         R8
 	JNZ          oneposition
@@ -336,7 +406,7 @@ oneend:
 	RET
 
 // func weighted4x2Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·weighted4x2Int8AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -356,7 +426,13 @@ TEXT ·weighted4x2Int8AVX2(SB), NOSPLIT, $0-48
 many:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R12
+	MOVQ  dim+24(FP), R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
 	MOVQ  AX, R11
+	ADDQ  AX, R13
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -392,6 +468,9 @@ manyposition:
 	VMULPS       Y9, Y10, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, SI
+	PREFETCHT0   (R13)
+	PREFETCHT1   16(R11)
+	ADDQ         DX, R13
 	ADDQ         DX, R11
 	DECQ         R12
 	JNZ          manyposition
@@ -416,7 +495,13 @@ manyend:
 one:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R12
+	MOVQ  dim+24(FP), R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
+	ADDQ  R13, R13
 	MOVQ  AX, R11
+	ADDQ  AX, R13
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -438,6 +523,9 @@ oneposition:
 	VMULPS       Y4, Y5, Y4
 	VADDPS       Y4, Y3, Y3
 	ADDQ         $+4, SI
+	PREFETCHT0   (R13)
+	PREFETCHT1   8(R11)
+	ADDQ         DX, R13
 	ADDQ         DX, R11
 	DECQ         R12
 	JNZ          oneposition
@@ -456,7 +544,7 @@ oneend:
 	RET
 
 // func weighted2x4Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·weighted2x4Int8AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -474,7 +562,13 @@ TEXT ·weighted2x4Int8AVX2(SB), NOSPLIT, $0-48
 many:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R10
+	MOVQ  dim+24(FP), R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
 	MOVQ  AX, R9
+	ADDQ  AX, R11
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -512,6 +606,9 @@ manyposition:
 	VMULPS       Y11, Y12, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, SI
+	PREFETCHT0   (R11)
+	PREFETCHT1   32(R9)
+	ADDQ         DX, R11
 	ADDQ         DX, R9
 	DECQ         R10
 	JNZ          manyposition
@@ -536,7 +633,13 @@ manyend:
 one:
 	MOVQ  w+8(FP), SI
 	MOVQ  positions+32(FP), R10
+	MOVQ  dim+24(FP), R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
+	ADDQ  R11, R11
 	MOVQ  AX, R9
+	ADDQ  AX, R11
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 
@@ -550,6 +653,9 @@ oneposition:
 	VMULPS       Y2, Y3, Y2
 	VADDPS       Y2, Y1, Y1
 	ADDQ         $+4, SI
+	PREFETCHT0   (R11)
+	PREFETCHT1   8(R9)
+	ADDQ         DX, R11
 	ADDQ         DX, R9
 	DECQ         R10
 	JNZ          oneposition
@@ -566,7 +672,7 @@ oneend:
 	RET
 
 // func weighted1x8Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·weighted1x8Int8AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -584,7 +690,13 @@ TEXT ·weighted1x8Int8AVX2(SB), NOSPLIT, $0-48
 many:
 	MOVQ  w+8(FP), BX
 	MOVQ  positions+32(FP), R8
+	MOVQ  dim+24(FP), R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
 	MOVQ  AX, DI
+	ADDQ  AX, R9
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -629,6 +741,9 @@ manyposition:
 	VMULPS       Y8, Y9, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, BX
+	PREFETCHT0   (R9)
+	PREFETCHT1   64(DI)
+	ADDQ         DX, R9
 	ADDQ         DX, DI
 	DECQ         R8
 	JNZ          manyposition
@@ -653,7 +768,13 @@ manyend:
 one:
 	MOVQ  w+8(FP), BX
 	MOVQ  positions+32(FP), R8
+	MOVQ  dim+24(FP), R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
+	ADDQ  R9, R9
 	MOVQ  AX, DI
+	ADDQ  AX, R9
 	VPXOR Y0, Y0, Y0
 
 oneposition:
@@ -663,6 +784,9 @@ oneposition:
 	VMULPS       Y1, Y2, Y1
 	VADDPS       Y1, Y0, Y0
 	ADDQ         $+4, BX
+	PREFETCHT0   (R9)
+	PREFETCHT1   8(DI)
+	ADDQ         DX, R9
 	ADDQ         DX, DI
 	DECQ         R8
 	JNZ          oneposition
@@ -678,7 +802,7 @@ oneend:
 	RET
 
 // func weighted8x2F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted8x2F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -702,7 +826,15 @@ many:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), R14
+	MOVQ    dim+24(FP), R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
 	MOVQ    AX, R13
+	ADDQ    AX, R15
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -757,6 +889,10 @@ manyposition:
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
+	PREFETCHT0  (R15)
+	PREFETCHT1  128(R13)
+	PREFETCHT1  192(R13)
+	ADDQ        DX, R15
 	ADDQ        DX, R13
 	DECQ        R14
 	JNZ         manyposition
@@ -791,7 +927,15 @@ one:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), R14
+	MOVQ    dim+24(FP), R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
 	MOVQ    AX, R13
+	ADDQ    AX, R15
 	VPXORD  Z19, Z19, Z19
 	VMOVAPS Z19, Z0
 	VMOVAPS Z19, Z1
@@ -821,6 +965,9 @@ oneposition:
 	VADDPS      Z7, Z6, Z6
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
+	PREFETCHT0  (R15)
+	PREFETCHT1  64(R13)
+	ADDQ        DX, R15
 	ADDQ        DX, R13
 	DECQ        R14
 	JNZ         oneposition
@@ -848,7 +995,16 @@ oneend:
 	JZ      done
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), CX
+	MOVQ    positions+32(FP), R13
+	MOVQ    dim+24(FP), R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	MOVQ    AX, CX
+	ADDQ    AX, R14
 	VPXORD  Z20, Z20, Z20
 	VMOVAPS Z20, Z0
 	VMOVAPS Z20, Z1
@@ -859,7 +1015,7 @@ oneend:
 	VMOVAPS Z20, Z6
 
 tailposition:
-	VMOVUPS.Z   (AX), K1, Z7
+	VMOVUPS.Z   (CX), K1, Z7
 	VMULPS.BCST (SI), Z7, Z8
 	VADDPS      Z8, Z20, Z20
 	VMULPS.BCST (SI)(BX*1), Z7, Z8
@@ -878,8 +1034,11 @@ tailposition:
 	VADDPS      Z7, Z6, Z6
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R14)
+	PREFETCHT1  64(CX)
+	ADDQ        DX, R14
+	ADDQ        DX, CX
+	DECQ        R13
 	JNZ         tailposition
 	VMOVUPS     Z20, K1, (R10)
 	VMOVUPS     Z0, K1, (R10)(R9*1)
@@ -895,7 +1054,7 @@ done:
 	RET
 
 // func weighted4x4F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted4x4F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -917,7 +1076,15 @@ TEXT ·weighted4x4F32AVX512(SB), NOSPLIT, $0-48
 many:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R12
+	MOVQ    dim+24(FP), R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
 	MOVQ    AX, R11
+	ADDQ    AX, R13
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -973,6 +1140,12 @@ manyposition:
 	VMULPS.BCST (SI)(DI*1), Z19, Z16
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
+	PREFETCHT0  (R13)
+	PREFETCHT1  256(R11)
+	PREFETCHT1  320(R11)
+	PREFETCHT1  384(R11)
+	PREFETCHT1  448(R11)
+	ADDQ        DX, R13
 	ADDQ        DX, R11
 	DECQ        R12
 	JNZ         manyposition
@@ -1005,7 +1178,15 @@ manyend:
 one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R12
+	MOVQ    dim+24(FP), R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
 	MOVQ    AX, R11
+	ADDQ    AX, R13
 	VPXORD  Z21, Z21, Z21
 	VMOVAPS Z21, Z0
 	VMOVAPS Z21, Z1
@@ -1022,6 +1203,9 @@ oneposition:
 	VMULPS.BCST (SI)(DI*1), Z3, Z3
 	VADDPS      Z3, Z2, Z2
 	ADDQ        $+4, SI
+	PREFETCHT0  (R13)
+	PREFETCHT1  64(R11)
+	ADDQ        DX, R13
 	ADDQ        DX, R11
 	DECQ        R12
 	JNZ         oneposition
@@ -1043,14 +1227,23 @@ oneend:
 	KTESTW  K1, K1
 	JZ      done
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), CX
+	MOVQ    positions+32(FP), R11
+	MOVQ    dim+24(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	MOVQ    AX, CX
+	ADDQ    AX, R12
 	VPXORD  Z22, Z22, Z22
 	VMOVAPS Z22, Z0
 	VMOVAPS Z22, Z1
 	VMOVAPS Z22, Z2
 
 tailposition:
-	VMOVUPS.Z   (AX), K1, Z3
+	VMOVUPS.Z   (CX), K1, Z3
 	VMULPS.BCST (SI), Z3, Z4
 	VADDPS      Z4, Z22, Z22
 	VMULPS.BCST (SI)(BX*1), Z3, Z4
@@ -1060,8 +1253,11 @@ tailposition:
 	VMULPS.BCST (SI)(DI*1), Z3, Z3
 	VADDPS      Z3, Z2, Z2
 	ADDQ        $+4, SI
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R12)
+	PREFETCHT1  64(CX)
+	ADDQ        DX, R12
+	ADDQ        DX, CX
+	DECQ        R11
 	JNZ         tailposition
 	VMOVUPS     Z22, K1, (R9)
 	VMOVUPS     Z0, K1, (R9)(R8*1)
@@ -1073,7 +1269,7 @@ done:
 	RET
 
 // func weighted2x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted2x8F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -1093,7 +1289,15 @@ TEXT ·weighted2x8F32AVX512(SB), NOSPLIT, $0-48
 many:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R10
+	MOVQ    dim+24(FP), R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
 	MOVQ    AX, R9
+	ADDQ    AX, R11
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1153,6 +1357,16 @@ manyposition:
 	VMULPS.BCST (SI)(BX*1), Z23, Z16
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
+	PREFETCHT0  (R11)
+	PREFETCHT1  512(R9)
+	PREFETCHT1  576(R9)
+	PREFETCHT1  640(R9)
+	PREFETCHT1  704(R9)
+	PREFETCHT1  768(R9)
+	PREFETCHT1  832(R9)
+	PREFETCHT1  896(R9)
+	PREFETCHT1  960(R9)
+	ADDQ        DX, R11
 	ADDQ        DX, R9
 	DECQ        R10
 	JNZ         manyposition
@@ -1185,7 +1399,15 @@ manyend:
 one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R10
+	MOVQ    dim+24(FP), R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
 	MOVQ    AX, R9
+	ADDQ    AX, R11
 	VPXORD  Z25, Z25, Z25
 	VMOVAPS Z25, Z0
 
@@ -1196,6 +1418,9 @@ oneposition:
 	VMULPS.BCST (SI)(BX*1), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	ADDQ        $+4, SI
+	PREFETCHT0  (R11)
+	PREFETCHT1  64(R9)
+	ADDQ        DX, R11
 	ADDQ        DX, R9
 	DECQ        R10
 	JNZ         oneposition
@@ -1215,19 +1440,31 @@ oneend:
 	KTESTW  K1, K1
 	JZ      done
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), CX
+	MOVQ    positions+32(FP), R9
+	MOVQ    dim+24(FP), R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	MOVQ    AX, CX
+	ADDQ    AX, R10
 	VPXORD  Z26, Z26, Z26
 	VMOVAPS Z26, Z0
 
 tailposition:
-	VMOVUPS.Z   (AX), K1, Z1
+	VMOVUPS.Z   (CX), K1, Z1
 	VMULPS.BCST (SI), Z1, Z2
 	VADDPS      Z2, Z26, Z26
 	VMULPS.BCST (SI)(BX*1), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	ADDQ        $+4, SI
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R10)
+	PREFETCHT1  64(CX)
+	ADDQ        DX, R10
+	ADDQ        DX, CX
+	DECQ        R9
 	JNZ         tailposition
 	VMOVUPS     Z26, K1, (R8)
 	VMOVUPS     Z0, K1, (R8)(DI*1)
@@ -1237,7 +1474,7 @@ done:
 	RET
 
 // func weighted1x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted1x8F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -1257,7 +1494,15 @@ TEXT ·weighted1x8F32AVX512(SB), NOSPLIT, $0-48
 many:
 	MOVQ    w+8(FP), BX
 	MOVQ    positions+32(FP), R8
+	MOVQ    dim+24(FP), R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
 	MOVQ    AX, DI
+	ADDQ    AX, R9
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1293,6 +1538,16 @@ manyposition:
 	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z7, Z7
 	ADDQ        $+4, BX
+	PREFETCHT0  (R9)
+	PREFETCHT1  512(DI)
+	PREFETCHT1  576(DI)
+	PREFETCHT1  640(DI)
+	PREFETCHT1  704(DI)
+	PREFETCHT1  768(DI)
+	PREFETCHT1  832(DI)
+	PREFETCHT1  896(DI)
+	PREFETCHT1  960(DI)
+	ADDQ        DX, R9
 	ADDQ        DX, DI
 	DECQ        R8
 	JNZ         manyposition
@@ -1317,7 +1572,15 @@ manyend:
 one:
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), R8
+	MOVQ   dim+24(FP), R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
 	MOVQ   AX, DI
+	ADDQ   AX, R9
 	VPXORD Z9, Z9, Z9
 
 oneposition:
@@ -1325,6 +1588,9 @@ oneposition:
 	VMULPS.BCST (BX), Z0, Z0
 	VADDPS      Z0, Z9, Z9
 	ADDQ        $+4, BX
+	PREFETCHT0  (R9)
+	PREFETCHT1  64(DI)
+	ADDQ        DX, R9
 	ADDQ        DX, DI
 	DECQ        R8
 	JNZ         oneposition
@@ -1343,16 +1609,28 @@ oneend:
 	KTESTW K1, K1
 	JZ     done
 	MOVQ   w+8(FP), BX
-	MOVQ   positions+32(FP), CX
+	MOVQ   positions+32(FP), DI
+	MOVQ   dim+24(FP), R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	MOVQ   AX, CX
+	ADDQ   AX, R8
 	VPXORD Z10, Z10, Z10
 
 tailposition:
-	VMOVUPS.Z   (AX), K1, Z0
+	VMOVUPS.Z   (CX), K1, Z0
 	VMULPS.BCST (BX), Z0, Z0
 	VADDPS      Z0, Z10, Z10
 	ADDQ        $+4, BX
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R8)
+	PREFETCHT1  64(CX)
+	ADDQ        DX, R8
+	ADDQ        DX, CX
+	DECQ        DI
 	JNZ         tailposition
 	VMOVUPS     Z10, K1, (SI)
 
@@ -1361,7 +1639,7 @@ done:
 	RET
 
 // func weighted8x2Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted8x2Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -1383,7 +1661,13 @@ many:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), R14
+	MOVQ    dim+24(FP), R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
 	MOVQ    AX, R13
+	ADDQ    AX, R15
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1440,6 +1724,9 @@ manyposition:
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
+	PREFETCHT0  (R15)
+	PREFETCHT1  32(R13)
+	ADDQ        DX, R15
 	ADDQ        DX, R13
 	DECQ        R14
 	JNZ         manyposition
@@ -1474,7 +1761,13 @@ one:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
 	MOVQ    positions+32(FP), R14
+	MOVQ    dim+24(FP), R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
+	ADDQ    R15, R15
 	MOVQ    AX, R13
+	ADDQ    AX, R15
 	VPXORD  Z19, Z19, Z19
 	VMOVAPS Z19, Z0
 	VMOVAPS Z19, Z1
@@ -1505,6 +1798,9 @@ oneposition:
 	VADDPS      Z7, Z6, Z6
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
+	PREFETCHT0  (R15)
+	PREFETCHT1  16(R13)
+	ADDQ        DX, R15
 	ADDQ        DX, R13
 	DECQ        R14
 	JNZ         oneposition
@@ -1532,7 +1828,14 @@ oneend:
 	JZ      done
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), CX
+	MOVQ    positions+32(FP), R13
+	MOVQ    dim+24(FP), R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	MOVQ    AX, CX
+	ADDQ    AX, R14
 	VPXORD  Z20, Z20, Z20
 	VMOVAPS Z20, Z0
 	VMOVAPS Z20, Z1
@@ -1543,7 +1846,7 @@ oneend:
 	VMOVAPS Z20, Z6
 
 tailposition:
-	VPMOVSXBD.Z (AX), K1, Z7
+	VPMOVSXBD.Z (CX), K1, Z7
 	VCVTDQ2PS   Z7, Z7
 	VMULPS.BCST (SI), Z7, Z8
 	VADDPS      Z8, Z20, Z20
@@ -1563,8 +1866,11 @@ tailposition:
 	VADDPS      Z7, Z6, Z6
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R14)
+	PREFETCHT1  16(CX)
+	ADDQ        DX, R14
+	ADDQ        DX, CX
+	DECQ        R13
 	JNZ         tailposition
 	VMOVUPS     Z20, K1, (R10)
 	VMOVUPS     Z0, K1, (R10)(R9*1)
@@ -1580,7 +1886,7 @@ done:
 	RET
 
 // func weighted4x4Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted4x4Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -1600,7 +1906,13 @@ TEXT ·weighted4x4Int8AVX512(SB), NOSPLIT, $0-48
 many:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R12
+	MOVQ    dim+24(FP), R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
 	MOVQ    AX, R11
+	ADDQ    AX, R13
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1660,6 +1972,9 @@ manyposition:
 	VMULPS.BCST (SI)(DI*1), Z19, Z16
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
+	PREFETCHT0  (R13)
+	PREFETCHT1  64(R11)
+	ADDQ        DX, R13
 	ADDQ        DX, R11
 	DECQ        R12
 	JNZ         manyposition
@@ -1692,7 +2007,13 @@ manyend:
 one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R12
+	MOVQ    dim+24(FP), R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
 	MOVQ    AX, R11
+	ADDQ    AX, R13
 	VPXORD  Z21, Z21, Z21
 	VMOVAPS Z21, Z0
 	VMOVAPS Z21, Z1
@@ -1710,6 +2031,9 @@ oneposition:
 	VMULPS.BCST (SI)(DI*1), Z3, Z3
 	VADDPS      Z3, Z2, Z2
 	ADDQ        $+4, SI
+	PREFETCHT0  (R13)
+	PREFETCHT1  16(R11)
+	ADDQ        DX, R13
 	ADDQ        DX, R11
 	DECQ        R12
 	JNZ         oneposition
@@ -1731,14 +2055,21 @@ oneend:
 	KTESTW  K1, K1
 	JZ      done
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), CX
+	MOVQ    positions+32(FP), R11
+	MOVQ    dim+24(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	MOVQ    AX, CX
+	ADDQ    AX, R12
 	VPXORD  Z22, Z22, Z22
 	VMOVAPS Z22, Z0
 	VMOVAPS Z22, Z1
 	VMOVAPS Z22, Z2
 
 tailposition:
-	VPMOVSXBD.Z (AX), K1, Z3
+	VPMOVSXBD.Z (CX), K1, Z3
 	VCVTDQ2PS   Z3, Z3
 	VMULPS.BCST (SI), Z3, Z4
 	VADDPS      Z4, Z22, Z22
@@ -1749,8 +2080,11 @@ tailposition:
 	VMULPS.BCST (SI)(DI*1), Z3, Z3
 	VADDPS      Z3, Z2, Z2
 	ADDQ        $+4, SI
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R12)
+	PREFETCHT1  16(CX)
+	ADDQ        DX, R12
+	ADDQ        DX, CX
+	DECQ        R11
 	JNZ         tailposition
 	VMOVUPS     Z22, K1, (R9)
 	VMOVUPS     Z0, K1, (R9)(R8*1)
@@ -1762,7 +2096,7 @@ done:
 	RET
 
 // func weighted2x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted2x8Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -1780,7 +2114,13 @@ TEXT ·weighted2x8Int8AVX512(SB), NOSPLIT, $0-48
 many:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R10
+	MOVQ    dim+24(FP), R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
 	MOVQ    AX, R9
+	ADDQ    AX, R11
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1848,6 +2188,10 @@ manyposition:
 	VMULPS.BCST (SI)(BX*1), Z23, Z16
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
+	PREFETCHT0  (R11)
+	PREFETCHT1  128(R9)
+	PREFETCHT1  192(R9)
+	ADDQ        DX, R11
 	ADDQ        DX, R9
 	DECQ        R10
 	JNZ         manyposition
@@ -1880,7 +2224,13 @@ manyend:
 one:
 	MOVQ    w+8(FP), SI
 	MOVQ    positions+32(FP), R10
+	MOVQ    dim+24(FP), R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
 	MOVQ    AX, R9
+	ADDQ    AX, R11
 	VPXORD  Z25, Z25, Z25
 	VMOVAPS Z25, Z0
 
@@ -1892,6 +2242,9 @@ oneposition:
 	VMULPS.BCST (SI)(BX*1), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	ADDQ        $+4, SI
+	PREFETCHT0  (R11)
+	PREFETCHT1  16(R9)
+	ADDQ        DX, R11
 	ADDQ        DX, R9
 	DECQ        R10
 	JNZ         oneposition
@@ -1911,20 +2264,30 @@ oneend:
 	KTESTW  K1, K1
 	JZ      done
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), CX
+	MOVQ    positions+32(FP), R9
+	MOVQ    dim+24(FP), R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	MOVQ    AX, CX
+	ADDQ    AX, R10
 	VPXORD  Z26, Z26, Z26
 	VMOVAPS Z26, Z0
 
 tailposition:
-	VPMOVSXBD.Z (AX), K1, Z1
+	VPMOVSXBD.Z (CX), K1, Z1
 	VCVTDQ2PS   Z1, Z1
 	VMULPS.BCST (SI), Z1, Z2
 	VADDPS      Z2, Z26, Z26
 	VMULPS.BCST (SI)(BX*1), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	ADDQ        $+4, SI
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R10)
+	PREFETCHT1  16(CX)
+	ADDQ        DX, R10
+	ADDQ        DX, CX
+	DECQ        R9
 	JNZ         tailposition
 	VMOVUPS     Z26, K1, (R8)
 	VMOVUPS     Z0, K1, (R8)(DI*1)
@@ -1934,7 +2297,7 @@ done:
 	RET
 
 // func weighted1x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·weighted1x8Int8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
@@ -1952,7 +2315,13 @@ TEXT ·weighted1x8Int8AVX512(SB), NOSPLIT, $0-48
 many:
 	MOVQ    w+8(FP), BX
 	MOVQ    positions+32(FP), R8
+	MOVQ    dim+24(FP), R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
 	MOVQ    AX, DI
+	ADDQ    AX, R9
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1996,6 +2365,10 @@ manyposition:
 	VMULPS.BCST (BX), Z8, Z8
 	VADDPS      Z8, Z7, Z7
 	ADDQ        $+4, BX
+	PREFETCHT0  (R9)
+	PREFETCHT1  128(DI)
+	PREFETCHT1  192(DI)
+	ADDQ        DX, R9
 	ADDQ        DX, DI
 	DECQ        R8
 	JNZ         manyposition
@@ -2020,7 +2393,13 @@ manyend:
 one:
 	MOVQ   w+8(FP), BX
 	MOVQ   positions+32(FP), R8
+	MOVQ   dim+24(FP), R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
+	ADDQ   R9, R9
 	MOVQ   AX, DI
+	ADDQ   AX, R9
 	VPXORD Z9, Z9, Z9
 
 oneposition:
@@ -2029,6 +2408,9 @@ oneposition:
 	VMULPS.BCST (BX), Z0, Z0
 	VADDPS      Z0, Z9, Z9
 	ADDQ        $+4, BX
+	PREFETCHT0  (R9)
+	PREFETCHT1  16(DI)
+	ADDQ        DX, R9
 	ADDQ        DX, DI
 	DECQ        R8
 	JNZ         oneposition
@@ -2047,17 +2429,27 @@ oneend:
 	KTESTW K1, K1
 	JZ     done
 	MOVQ   w+8(FP), BX
-	MOVQ   positions+32(FP), CX
+	MOVQ   positions+32(FP), DI
+	MOVQ   dim+24(FP), R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	ADDQ   R8, R8
+	MOVQ   AX, CX
+	ADDQ   AX, R8
 	VPXORD Z10, Z10, Z10
 
 tailposition:
-	VPMOVSXBD.Z (AX), K1, Z0
+	VPMOVSXBD.Z (CX), K1, Z0
 	VCVTDQ2PS   Z0, Z0
 	VMULPS.BCST (BX), Z0, Z0
 	VADDPS      Z0, Z10, Z10
 	ADDQ        $+4, BX
-	ADDQ        DX, AX
-	DECQ        CX
+	PREFETCHT0  (R8)
+	PREFETCHT1  16(CX)
+	ADDQ        DX, R8
+	ADDQ        DX, CX
+	DECQ        DI
 	JNZ         tailposition
 	VMOVUPS     Z10, K1, (SI)
 
