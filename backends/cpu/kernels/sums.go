@@ -35,9 +35,15 @@ type weightedTile[T any] struct {
 	all   weightedFunc[T]
 }
 
-// cacheBytes is what a tile may take of the fastest cache, which most machines
-// have 32 kB of, for what it reads again and again.
-const cacheBytes = 24 << 10
+const (
+	// cacheBytes is what a tile may take of the fastest cache, which most machines
+	// have 32 kB of, for what it reads again and again.
+	cacheBytes = 24 << 10
+	// rowsBytes is what the rows of a matrix that several tiles read may take of the cache of the second level.
+	rowsBytes = 128 << 10
+	// wholeRows is a number of rows that all tiles divide.
+	wholeRows = 8
+)
 
 // fits tells that the kernels take a shape: all of it is there, and no columns are left over.
 func (k *sums) fits(heads, positions, dim int) bool {
@@ -96,7 +102,13 @@ func (k *sums) install(set *Set) {
 		for len(tiles) > 1 && tiles[0].heads > 4 && 4*tiles[0].heads*s.Cols > cacheBytes {
 			tiles = tiles[1:]
 		}
-		runDots(tiles, dst, x, w, 2, AttentionShape{Heads: s.Batch, Positions: s.Rows, Dim: s.Cols, Stride: stride}, 1, s.Mul)
+		// Rows that fit in the cache of the second level meet all tiles before the next rows.
+		block := max(1, rowsBytes/(2*s.Cols)/wholeRows) * wholeRows
+		for r := 0; r < s.Rows; r += block {
+			runDots(tiles, dst[r:], x, w[2*r*s.Cols:], 2, AttentionShape{
+				Heads: s.Batch, Positions: min(block, s.Rows-r), Dim: s.Cols, Stride: stride,
+			}, 1, s.Mul)
+		}
 	}
 	set.weighted = func(dst, w, values []float32, s AttentionShape) {
 		if !k.fits(s.Heads, s.Positions, s.Dim) {

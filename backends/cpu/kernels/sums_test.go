@@ -118,8 +118,11 @@ func TestMulBF16(t *testing.T) {
 		for batch := range 20 {
 			for round := range 12 {
 				sh := kernels.FloatShape{Rows: rng.IntN(25), Cols: lengths[rng.IntN(len(lengths))], Batch: batch, Mul: 0.3}
-				if round%2 == 0 {
+				switch {
+				case round%2 == 0:
 					sh.Cols = 16 * rng.IntN(20)
+				case round == 1: // more than one block of rows
+					sh.Rows, sh.Cols = 70, 1536
 				}
 				stride, salt := sh.Rows+rng.IntN(3), round%3*500
 				w, x := brains(rng, sh.Rows*sh.Cols, salt), floats(rng, batch*sh.Cols, salt)
