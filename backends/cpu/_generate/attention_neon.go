@@ -11,6 +11,9 @@ func addAttentionNEON(a *arm64) {
 	}
 }
 
+// aheadShift is the logarithm of how many positions ahead values are asked for.
+const aheadShift = 3
+
 // weightedNEON adds a kernel that adds the values of all positions, times the
 // weights of some heads, for a tile of columns after another, then for 16 columns at once.
 func weightedNEON(a *arm64, n element, heads, registers int) {
@@ -26,7 +29,7 @@ func weightedNEON(a *arm64, n element, heads, registers int) {
 	for i := range weights {
 		weights[i] = a.x()
 	}
-	row, left := a.x(), a.x()
+	row, left, ahead := a.x(), a.x(), a.x()
 
 	// tiles does as many tiles of some registers as there are columns for.
 	tiles := func(loop string, registers int) {
@@ -37,10 +40,13 @@ func weightedNEON(a *arm64, n element, heads, registers int) {
 		a.label(loop)
 		a.setRows(weights, "w", weightBytes)
 		a.op("MOVD", values, row)
+		a.op("ADD", fmt.Sprintf("%s<<%d", valueBytes, aheadShift), values, ahead)
 		a.op("MOVD", a.param("positions"), left)
 		sums := a.zeroVectors(heads * registers)
 		w, v := a.vectors(heads), [2]vreg(a.vectors(2))
 		a.label(position)
+		a.prefetch(ahead, columns*n.bytes)
+		a.op("ADD", valueBytes, ahead, ahead)
 		for h, base := range weights {
 			a.op("FMOVS.P", mem(base, floatBytes), w[h])
 		}

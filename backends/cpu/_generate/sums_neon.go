@@ -89,6 +89,14 @@ func (a *arm64) nextRows(all []xreg, stride xreg) {
 	}
 }
 
+// prefetch asks for so many bytes.
+func (a *arm64) prefetch(base xreg, bytes int) {
+	const line = 64
+	for at := 0; at < bytes; at += line {
+		a.op("PRFM", mem(base, at), "PLDL1KEEP")
+	}
+}
+
 // multiplyAdd adds a product to a sum, each rounded.
 func (a *arm64) multiplyAdd(sum, x, y vreg) {
 	t := a.v()
@@ -112,15 +120,20 @@ func dotsNEON(a *arm64, n element, heads, positions int) {
 	if n.bytes == 2 {
 		zero = a.zeroVectors(1)[0]
 	}
-	steps := a.x()
+	steps, ahead := a.x(), a.x()
 
 	a.label("tile")
 	a.setRows(q, "q", qBytes)
 	a.op("MOVD", key, keys[0])
 	a.nextRows(keys, keyBytes)
+	a.op("ADD", keyBytes, keys[positions-1], ahead)
 	a.op("LSR", imm(6), qBytes, steps) // 16 numbers of 4 bytes
 	sums := a.zeroVectors(4 * heads * positions)
 	a.label("step")
+	// While a tile is multiplied, the next, which follows in memory, is fetched.
+	step := positions * sumLanes * n.bytes
+	a.prefetch(ahead, step)
+	a.op("ADD", imm(step), ahead, ahead)
 	// The numbers of the fewer rows stay in registers while those of the others are loaded.
 	held, others, heldOf, othersOf := keys, q, n, elementF32
 	if heads < positions {

@@ -35,6 +35,7 @@ many:
 	ADD	R3, R20, R21
 	ADD	R3, R21, R22
 	MOVD	R0, R23
+	ADD	R2<<3, R0, R25
 	MOVD	positions+32(FP), R24
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -54,6 +55,8 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R25), PLDL1KEEP
+	ADD	R2, R25, R25
 	FMOVS.P	4(R4), F16
 	FMOVS.P	4(R13), F17
 	FMOVS.P	4(R14), F18
@@ -145,6 +148,7 @@ many:
 	ADD	R3, R9, R10
 	ADD	R3, R10, R11
 	MOVD	R0, R12
+	ADD	R2<<3, R0, R14
 	MOVD	positions+32(FP), R13
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -164,6 +168,8 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R14), PLDL1KEEP
+	ADD	R2, R14, R14
 	FMOVS.P	4(R4), F16
 	FMOVS.P	4(R9), F17
 	FMOVS.P	4(R10), F18
@@ -244,6 +250,7 @@ many:
 	MOVD	w+8(FP), R4
 	ADD	R3, R4, R7
 	MOVD	R0, R8
+	ADD	R2<<3, R0, R10
 	MOVD	positions+32(FP), R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -263,6 +270,9 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R10), PLDL1KEEP
+	PRFM	64(R10), PLDL1KEEP
+	ADD	R2, R10, R10
 	FMOVS.P	4(R4), F16
 	FMOVS.P	4(R7), F17
 	FLDPQ	(R8), (F18, F19)
@@ -327,6 +337,7 @@ few:
 	MOVD	w+8(FP), R4
 	ADD	R3, R4, R7
 	MOVD	R0, R8
+	ADD	R2<<3, R0, R10
 	MOVD	positions+32(FP), R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -338,6 +349,8 @@ few:
 	VMOVI	$0, V7.B16
 
 fewposition:
+	PRFM	(R10), PLDL1KEEP
+	ADD	R2, R10, R10
 	FMOVS.P	4(R4), F8
 	FMOVS.P	4(R7), F9
 	FLDPQ	(R8), (F10, F11)
@@ -392,6 +405,7 @@ TEXT ·weighted1x16F32NEON(SB), NOSPLIT, $0-48
 many:
 	MOVD	w+8(FP), R4
 	MOVD	R0, R6
+	ADD	R2<<3, R0, R8
 	MOVD	positions+32(FP), R7
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -411,6 +425,11 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R8), PLDL1KEEP
+	PRFM	64(R8), PLDL1KEEP
+	PRFM	128(R8), PLDL1KEEP
+	PRFM	192(R8), PLDL1KEEP
+	ADD	R2, R8, R8
 	FMOVS.P	4(R4), F16
 	FLDPQ	(R6), (F17, F18)
 	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
@@ -476,6 +495,7 @@ manyend:
 few:
 	MOVD	w+8(FP), R4
 	MOVD	R0, R6
+	ADD	R2<<3, R0, R8
 	MOVD	positions+32(FP), R7
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -483,6 +503,8 @@ few:
 	VMOVI	$0, V3.B16
 
 fewposition:
+	PRFM	(R8), PLDL1KEEP
+	ADD	R2, R8, R8
 	FMOVS.P	4(R4), F4
 	FLDPQ	(R6), (F5, F6)
 	WORD	$0x4f8490a7 // fmul v7.4s, v5.4s, v4.s[0]
@@ -538,6 +560,7 @@ many:
 	ADD	R3, R20, R21
 	ADD	R3, R21, R22
 	MOVD	R0, R23
+	ADD	R2<<3, R0, R25
 	MOVD	positions+32(FP), R24
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -557,6 +580,8 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R25), PLDL1KEEP
+	ADD	R2, R25, R25
 	FMOVS.P	4(R4), F16
 	FMOVS.P	4(R13), F17
 	FMOVS.P	4(R14), F18
@@ -652,6 +677,7 @@ many:
 	ADD	R3, R9, R10
 	ADD	R3, R10, R11
 	MOVD	R0, R12
+	ADD	R2<<3, R0, R14
 	MOVD	positions+32(FP), R13
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -671,6 +697,8 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R14), PLDL1KEEP
+	ADD	R2, R14, R14
 	FMOVS.P	4(R4), F16
 	FMOVS.P	4(R9), F17
 	FMOVS.P	4(R10), F18
@@ -760,6 +788,7 @@ many:
 	MOVD	w+8(FP), R4
 	ADD	R3, R4, R7
 	MOVD	R0, R8
+	ADD	R2<<3, R0, R10
 	MOVD	positions+32(FP), R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -779,6 +808,8 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R10), PLDL1KEEP
+	ADD	R2, R10, R10
 	FMOVS.P	4(R4), F16
 	FMOVS.P	4(R7), F17
 	FMOVD	(R8), F18
@@ -863,6 +894,7 @@ few:
 	MOVD	w+8(FP), R4
 	ADD	R3, R4, R7
 	MOVD	R0, R8
+	ADD	R2<<3, R0, R10
 	MOVD	positions+32(FP), R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -874,6 +906,8 @@ few:
 	VMOVI	$0, V7.B16
 
 fewposition:
+	PRFM	(R10), PLDL1KEEP
+	ADD	R2, R10, R10
 	FMOVS.P	4(R4), F8
 	FMOVS.P	4(R7), F9
 	FMOVD	(R8), F10
@@ -937,6 +971,7 @@ TEXT ·weighted1x16Int8NEON(SB), NOSPLIT, $0-48
 many:
 	MOVD	w+8(FP), R4
 	MOVD	R0, R6
+	ADD	R2<<3, R0, R8
 	MOVD	positions+32(FP), R7
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -956,6 +991,8 @@ many:
 	VMOVI	$0, V15.B16
 
 manyposition:
+	PRFM	(R8), PLDL1KEEP
+	ADD	R2, R8, R8
 	FMOVS.P	4(R4), F16
 	FMOVD	(R6), F17
 	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
@@ -1061,6 +1098,7 @@ manyend:
 few:
 	MOVD	w+8(FP), R4
 	MOVD	R0, R6
+	ADD	R2<<3, R0, R8
 	MOVD	positions+32(FP), R7
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1068,6 +1106,8 @@ few:
 	VMOVI	$0, V3.B16
 
 fewposition:
+	PRFM	(R8), PLDL1KEEP
+	ADD	R2, R8, R8
 	FMOVS.P	4(R4), F4
 	FMOVD	(R6), F5
 	WORD	$0x0f08a4a5 // sxtl v5.8h, v5.8b

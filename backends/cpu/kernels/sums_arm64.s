@@ -30,6 +30,7 @@ tile:
 	ADD	R3, R9, R10
 	ADD	R3, R10, R11
 	MOVD	R1, R12
+	ADD	R4, R12, R14
 	LSR	$6, R3, R13
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -57,6 +58,8 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R14), PLDL1KEEP
+	ADD	$64, R14, R14
 	FLDPQ	(R12), (F24, F25)
 	FLDPQ	(R6), (F26, F27)
 	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
@@ -128,7 +131,7 @@ step:
 	ADD	$64, R12, R12
 	SUBS	$1, R13, R13
 	BNE	step
-	MOVD	R0, R14
+	MOVD	R0, R15
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -152,17 +155,17 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R14, R15
-	VST1.P	V1.S[0], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V1.S[1], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V1.S[2], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V1.S[3], 4(R15)
+	MOVD	R15, R19
+	VST1.P	V1.S[0], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V1.S[1], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V1.S[2], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V1.S[3], 4(R19)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -175,12 +178,12 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V17.S[0], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V17.S[1], 4(R15)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V17.S[0], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V17.S[1], 4(R19)
 	ADD	$4, R0, R0
 	MOVD	R12, R1
 	SUBS	$1, R2, R2
@@ -209,6 +212,7 @@ tile:
 	ADD	R3, R7, R8
 	ADD	R3, R8, R9
 	MOVD	R1, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -228,6 +232,8 @@ tile:
 	VMOVI	$0, V15.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	ADD	$64, R12, R12
 	FLDPQ	(R10), (F16, F17)
 	FLDPQ	(R6), (F18, F19)
 	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
@@ -277,7 +283,7 @@ step:
 	ADD	$64, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F16
 	FMOVS	scale+52(FP), F17
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -301,17 +307,17 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
 	WORD	$0x4f919021 // fmul v1.4s, v1.4s, v17.s[0]
-	MOVD	R12, R13
-	VST1.P	V1.S[0], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[1], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[2], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V1.S[0], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[1], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[2], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[3], 4(R14)
 	ADD	$4, R0, R0
 	MOVD	R10, R1
 	SUBS	$1, R2, R2
@@ -339,6 +345,7 @@ tile:
 	ADD	R3, R7, R8
 	MOVD	R1, R9
 	ADD	R4, R9, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -366,6 +373,9 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	PRFM	64(R12), PLDL1KEEP
+	ADD	$128, R12, R12
 	FLDPQ	(R9), (F24, F25)
 	FLDPQ	(R10), (F26, F27)
 	FLDPQ	(R6), (F28, F29)
@@ -431,7 +441,7 @@ step:
 	ADD	$64, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -455,13 +465,13 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R12, R13
-	VST1.P	V1.S[0], 4(R13)
-	VST1.P	V1.S[1], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[2], 4(R13)
-	VST1.P	V1.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V1.S[0], 4(R14)
+	VST1.P	V1.S[1], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[2], 4(R14)
+	VST1.P	V1.S[3], 4(R14)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -474,10 +484,10 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V17.S[0], 4(R13)
-	VST1.P	V17.S[1], 4(R13)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V17.S[0], 4(R14)
+	VST1.P	V17.S[1], 4(R14)
 	ADD	$8, R0, R0
 	MOVD	R10, R1
 	SUBS	$2, R2, R2
@@ -504,6 +514,7 @@ tile:
 	ADD	R3, R6, R7
 	ADD	R3, R7, R8
 	MOVD	R1, R9
+	ADD	R4, R9, R11
 	LSR	$6, R3, R10
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -519,6 +530,8 @@ tile:
 	VMOVI	$0, V11.B16
 
 step:
+	PRFM	(R11), PLDL1KEEP
+	ADD	$64, R11, R11
 	FLDPQ	(R9), (F12, F13)
 	FLDPQ	(R6), (F14, F15)
 	WORD	$0x6e2cddd0 // fmul v16.4s, v14.4s, v12.4s
@@ -557,7 +570,7 @@ step:
 	ADD	$64, R9, R9
 	SUBS	$1, R10, R10
 	BNE	step
-	MOVD	R0, R11
+	MOVD	R0, R12
 	FMOVS	keyScale+48(FP), F12
 	FMOVS	scale+52(FP), F13
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -578,14 +591,14 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f8c9021 // fmul v1.4s, v1.4s, v12.s[0]
 	WORD	$0x4f8d9021 // fmul v1.4s, v1.4s, v13.s[0]
-	MOVD	R11, R12
-	VST1.P	V1.S[0], 4(R12)
-	ADD	R5, R11, R11
-	MOVD	R11, R12
-	VST1.P	V1.S[1], 4(R12)
-	ADD	R5, R11, R11
-	MOVD	R11, R12
-	VST1.P	V1.S[2], 4(R12)
+	MOVD	R12, R13
+	VST1.P	V1.S[0], 4(R13)
+	ADD	R5, R12, R12
+	MOVD	R12, R13
+	VST1.P	V1.S[1], 4(R13)
+	ADD	R5, R12, R12
+	MOVD	R12, R13
+	VST1.P	V1.S[2], 4(R13)
 	ADD	$4, R0, R0
 	MOVD	R9, R1
 	SUBS	$1, R2, R2
@@ -612,6 +625,7 @@ tile:
 	MOVD	R1, R8
 	ADD	R4, R8, R9
 	ADD	R4, R9, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -639,6 +653,10 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	PRFM	64(R12), PLDL1KEEP
+	PRFM	128(R12), PLDL1KEEP
+	ADD	$192, R12, R12
 	FLDPQ	(R6), (F24, F25)
 	FLDPQ	(R7), (F26, F27)
 	FLDPQ	(R8), (F28, F29)
@@ -704,7 +722,7 @@ step:
 	ADD	$64, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -728,13 +746,13 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R12, R13
-	VST1.P	V1.S[0], 4(R13)
-	VST1.P	V1.S[1], 4(R13)
-	VST1.P	V1.S[2], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V1.S[0], 4(R14)
+	VST1.P	V1.S[1], 4(R14)
+	VST1.P	V1.S[2], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[3], 4(R14)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -747,8 +765,8 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	VST1.P	V17.S[0], 4(R13)
-	VST1.P	V17.S[1], 4(R13)
+	VST1.P	V17.S[0], 4(R14)
+	VST1.P	V17.S[1], 4(R14)
 	ADD	$12, R0, R0
 	MOVD	R10, R1
 	SUBS	$3, R2, R2
@@ -773,6 +791,7 @@ tile:
 	MOVD	q+8(FP), R6
 	ADD	R3, R6, R7
 	MOVD	R1, R8
+	ADD	R4, R8, R10
 	LSR	$6, R3, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -784,6 +803,8 @@ tile:
 	VMOVI	$0, V7.B16
 
 step:
+	PRFM	(R10), PLDL1KEEP
+	ADD	$64, R10, R10
 	FLDPQ	(R8), (F8, F9)
 	FLDPQ	(R6), (F10, F11)
 	WORD	$0x6e28dd4c // fmul v12.4s, v10.4s, v8.4s
@@ -811,7 +832,7 @@ step:
 	ADD	$64, R8, R8
 	SUBS	$1, R9, R9
 	BNE	step
-	MOVD	R0, R10
+	MOVD	R0, R11
 	FMOVS	keyScale+48(FP), F8
 	FMOVS	scale+52(FP), F9
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -826,11 +847,11 @@ step:
 	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD	$0x4f889021 // fmul v1.4s, v1.4s, v8.s[0]
 	WORD	$0x4f899021 // fmul v1.4s, v1.4s, v9.s[0]
-	MOVD	R10, R11
-	VST1.P	V1.S[0], 4(R11)
-	ADD	R5, R10, R10
-	MOVD	R10, R11
-	VST1.P	V1.S[1], 4(R11)
+	MOVD	R11, R12
+	VST1.P	V1.S[0], 4(R12)
+	ADD	R5, R11, R11
+	MOVD	R11, R12
+	VST1.P	V1.S[1], 4(R12)
 	ADD	$4, R0, R0
 	MOVD	R8, R1
 	SUBS	$1, R2, R2
@@ -858,6 +879,7 @@ tile:
 	ADD	R4, R9, R10
 	ADD	R4, R10, R11
 	ADD	R4, R11, R12
+	ADD	R4, R12, R14
 	LSR	$6, R3, R13
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -885,6 +907,13 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R14), PLDL1KEEP
+	PRFM	64(R14), PLDL1KEEP
+	PRFM	128(R14), PLDL1KEEP
+	PRFM	192(R14), PLDL1KEEP
+	PRFM	256(R14), PLDL1KEEP
+	PRFM	320(R14), PLDL1KEEP
+	ADD	$384, R14, R14
 	FLDPQ	(R6), (F24, F25)
 	FLDPQ	(R7), (F26, F27)
 	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
@@ -956,7 +985,7 @@ step:
 	ADD	$64, R12, R12
 	SUBS	$1, R13, R13
 	BNE	step
-	MOVD	R0, R14
+	MOVD	R0, R15
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -980,11 +1009,11 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R14, R15
-	VST1.P	V1.S[0], 4(R15)
-	VST1.P	V1.S[1], 4(R15)
-	VST1.P	V1.S[2], 4(R15)
-	VST1.P	V1.S[3], 4(R15)
+	MOVD	R15, R19
+	VST1.P	V1.S[0], 4(R19)
+	VST1.P	V1.S[1], 4(R19)
+	VST1.P	V1.S[2], 4(R19)
+	VST1.P	V1.S[3], 4(R19)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -997,8 +1026,8 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	VST1.P	V17.S[0], 4(R15)
-	VST1.P	V17.S[1], 4(R15)
+	VST1.P	V17.S[0], 4(R19)
+	VST1.P	V17.S[1], 4(R19)
 	ADD	$24, R0, R0
 	MOVD	R12, R1
 	SUBS	$6, R2, R2
@@ -1021,6 +1050,7 @@ TEXT ·dots1x1F32NEON(SB), NOSPLIT, $0-56
 tile:
 	MOVD	q+8(FP), R6
 	MOVD	R1, R7
+	ADD	R4, R7, R9
 	LSR	$6, R3, R8
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1028,6 +1058,8 @@ tile:
 	VMOVI	$0, V3.B16
 
 step:
+	PRFM	(R9), PLDL1KEEP
+	ADD	$64, R9, R9
 	FLDPQ	(R7), (F4, F5)
 	FLDPQ	(R6), (F6, F7)
 	WORD	$0x6e24dcc8 // fmul v8.4s, v6.4s, v4.4s
@@ -1044,7 +1076,7 @@ step:
 	ADD	$64, R7, R7
 	SUBS	$1, R8, R8
 	BNE	step
-	MOVD	R0, R9
+	MOVD	R0, R10
 	FMOVS	keyScale+48(FP), F4
 	FMOVS	scale+52(FP), F5
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -1056,8 +1088,8 @@ step:
 	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD	$0x4f849021 // fmul v1.4s, v1.4s, v4.s[0]
 	WORD	$0x4f859021 // fmul v1.4s, v1.4s, v5.s[0]
-	MOVD	R9, R10
-	VST1.P	V1.S[0], 4(R10)
+	MOVD	R10, R11
+	VST1.P	V1.S[0], 4(R11)
 	ADD	$4, R0, R0
 	MOVD	R7, R1
 	SUBS	$1, R2, R2
@@ -1089,6 +1121,7 @@ tile:
 	ADD	R3, R9, R10
 	ADD	R3, R10, R11
 	MOVD	R1, R12
+	ADD	R4, R12, R14
 	LSR	$6, R3, R13
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1116,6 +1149,8 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R14), PLDL1KEEP
+	ADD	$16, R14, R14
 	FMOVD	(R12), F24
 	WORD	$0x0f08a718 // sxtl v24.8h, v24.8b
 	WORD	$0x4f10a719 // sxtl2 v25.4s, v24.8h
@@ -1197,7 +1232,7 @@ step:
 	ADD	$16, R12, R12
 	SUBS	$1, R13, R13
 	BNE	step
-	MOVD	R0, R14
+	MOVD	R0, R15
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -1221,17 +1256,17 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R14, R15
-	VST1.P	V1.S[0], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V1.S[1], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V1.S[2], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V1.S[3], 4(R15)
+	MOVD	R15, R19
+	VST1.P	V1.S[0], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V1.S[1], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V1.S[2], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V1.S[3], 4(R19)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -1244,12 +1279,12 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V17.S[0], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V17.S[1], 4(R15)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V17.S[0], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V17.S[1], 4(R19)
 	ADD	$4, R0, R0
 	MOVD	R12, R1
 	SUBS	$1, R2, R2
@@ -1277,6 +1312,7 @@ tile:
 	ADD	R3, R7, R8
 	ADD	R3, R8, R9
 	MOVD	R1, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1296,6 +1332,8 @@ tile:
 	VMOVI	$0, V15.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	ADD	$16, R12, R12
 	FMOVD	(R10), F16
 	WORD	$0x0f08a610 // sxtl v16.8h, v16.8b
 	WORD	$0x4f10a611 // sxtl2 v17.4s, v16.8h
@@ -1355,7 +1393,7 @@ step:
 	ADD	$16, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F16
 	FMOVS	scale+52(FP), F17
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -1379,17 +1417,17 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
 	WORD	$0x4f919021 // fmul v1.4s, v1.4s, v17.s[0]
-	MOVD	R12, R13
-	VST1.P	V1.S[0], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[1], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[2], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V1.S[0], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[1], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[2], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[3], 4(R14)
 	ADD	$4, R0, R0
 	MOVD	R10, R1
 	SUBS	$1, R2, R2
@@ -1416,6 +1454,7 @@ tile:
 	ADD	R3, R7, R8
 	MOVD	R1, R9
 	ADD	R4, R9, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1443,6 +1482,8 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	ADD	$32, R12, R12
 	FMOVD	(R9), F24
 	WORD	$0x0f08a718 // sxtl v24.8h, v24.8b
 	WORD	$0x4f10a719 // sxtl2 v25.4s, v24.8h
@@ -1528,7 +1569,7 @@ step:
 	ADD	$16, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -1552,13 +1593,13 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R12, R13
-	VST1.P	V1.S[0], 4(R13)
-	VST1.P	V1.S[1], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[2], 4(R13)
-	VST1.P	V1.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V1.S[0], 4(R14)
+	VST1.P	V1.S[1], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[2], 4(R14)
+	VST1.P	V1.S[3], 4(R14)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -1571,10 +1612,10 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V17.S[0], 4(R13)
-	VST1.P	V17.S[1], 4(R13)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V17.S[0], 4(R14)
+	VST1.P	V17.S[1], 4(R14)
 	ADD	$8, R0, R0
 	MOVD	R10, R1
 	SUBS	$2, R2, R2
@@ -1600,6 +1641,7 @@ tile:
 	ADD	R3, R6, R7
 	ADD	R3, R7, R8
 	MOVD	R1, R9
+	ADD	R4, R9, R11
 	LSR	$6, R3, R10
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1615,6 +1657,8 @@ tile:
 	VMOVI	$0, V11.B16
 
 step:
+	PRFM	(R11), PLDL1KEEP
+	ADD	$16, R11, R11
 	FMOVD	(R9), F12
 	WORD	$0x0f08a58c // sxtl v12.8h, v12.8b
 	WORD	$0x4f10a58d // sxtl2 v13.4s, v12.8h
@@ -1663,7 +1707,7 @@ step:
 	ADD	$16, R9, R9
 	SUBS	$1, R10, R10
 	BNE	step
-	MOVD	R0, R11
+	MOVD	R0, R12
 	FMOVS	keyScale+48(FP), F12
 	FMOVS	scale+52(FP), F13
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -1684,14 +1728,14 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f8c9021 // fmul v1.4s, v1.4s, v12.s[0]
 	WORD	$0x4f8d9021 // fmul v1.4s, v1.4s, v13.s[0]
-	MOVD	R11, R12
-	VST1.P	V1.S[0], 4(R12)
-	ADD	R5, R11, R11
-	MOVD	R11, R12
-	VST1.P	V1.S[1], 4(R12)
-	ADD	R5, R11, R11
-	MOVD	R11, R12
-	VST1.P	V1.S[2], 4(R12)
+	MOVD	R12, R13
+	VST1.P	V1.S[0], 4(R13)
+	ADD	R5, R12, R12
+	MOVD	R12, R13
+	VST1.P	V1.S[1], 4(R13)
+	ADD	R5, R12, R12
+	MOVD	R12, R13
+	VST1.P	V1.S[2], 4(R13)
 	ADD	$4, R0, R0
 	MOVD	R9, R1
 	SUBS	$1, R2, R2
@@ -1717,6 +1761,7 @@ tile:
 	MOVD	R1, R8
 	ADD	R4, R8, R9
 	ADD	R4, R9, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1744,6 +1789,8 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	ADD	$48, R12, R12
 	FLDPQ	(R6), (F24, F25)
 	FLDPQ	(R7), (F26, F27)
 	FMOVD	(R8), F28
@@ -1839,7 +1886,7 @@ step:
 	ADD	$16, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -1863,13 +1910,13 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R12, R13
-	VST1.P	V1.S[0], 4(R13)
-	VST1.P	V1.S[1], 4(R13)
-	VST1.P	V1.S[2], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V1.S[0], 4(R14)
+	VST1.P	V1.S[1], 4(R14)
+	VST1.P	V1.S[2], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V1.S[3], 4(R14)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -1882,8 +1929,8 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	VST1.P	V17.S[0], 4(R13)
-	VST1.P	V17.S[1], 4(R13)
+	VST1.P	V17.S[0], 4(R14)
+	VST1.P	V17.S[1], 4(R14)
 	ADD	$12, R0, R0
 	MOVD	R10, R1
 	SUBS	$3, R2, R2
@@ -1907,6 +1954,7 @@ tile:
 	MOVD	q+8(FP), R6
 	ADD	R3, R6, R7
 	MOVD	R1, R8
+	ADD	R4, R8, R10
 	LSR	$6, R3, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -1918,6 +1966,8 @@ tile:
 	VMOVI	$0, V7.B16
 
 step:
+	PRFM	(R10), PLDL1KEEP
+	ADD	$16, R10, R10
 	FMOVD	(R8), F8
 	WORD	$0x0f08a508 // sxtl v8.8h, v8.8b
 	WORD	$0x4f10a509 // sxtl2 v9.4s, v8.8h
@@ -1955,7 +2005,7 @@ step:
 	ADD	$16, R8, R8
 	SUBS	$1, R9, R9
 	BNE	step
-	MOVD	R0, R10
+	MOVD	R0, R11
 	FMOVS	keyScale+48(FP), F8
 	FMOVS	scale+52(FP), F9
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -1970,11 +2020,11 @@ step:
 	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD	$0x4f889021 // fmul v1.4s, v1.4s, v8.s[0]
 	WORD	$0x4f899021 // fmul v1.4s, v1.4s, v9.s[0]
-	MOVD	R10, R11
-	VST1.P	V1.S[0], 4(R11)
-	ADD	R5, R10, R10
-	MOVD	R10, R11
-	VST1.P	V1.S[1], 4(R11)
+	MOVD	R11, R12
+	VST1.P	V1.S[0], 4(R12)
+	ADD	R5, R11, R11
+	MOVD	R11, R12
+	VST1.P	V1.S[1], 4(R12)
 	ADD	$4, R0, R0
 	MOVD	R8, R1
 	SUBS	$1, R2, R2
@@ -2001,6 +2051,7 @@ tile:
 	ADD	R4, R9, R10
 	ADD	R4, R10, R11
 	ADD	R4, R11, R12
+	ADD	R4, R12, R14
 	LSR	$6, R3, R13
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -2028,6 +2079,9 @@ tile:
 	VMOVI	$0, V23.B16
 
 step:
+	PRFM	(R14), PLDL1KEEP
+	PRFM	64(R14), PLDL1KEEP
+	ADD	$96, R14, R14
 	FLDPQ	(R6), (F24, F25)
 	FMOVD	(R7), F26
 	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
@@ -2159,7 +2213,7 @@ step:
 	ADD	$16, R12, R12
 	SUBS	$1, R13, R13
 	BNE	step
-	MOVD	R0, R14
+	MOVD	R0, R15
 	FMOVS	keyScale+48(FP), F24
 	FMOVS	scale+52(FP), F25
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -2183,11 +2237,11 @@ step:
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
 	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R14, R15
-	VST1.P	V1.S[0], 4(R15)
-	VST1.P	V1.S[1], 4(R15)
-	VST1.P	V1.S[2], 4(R15)
-	VST1.P	V1.S[3], 4(R15)
+	MOVD	R15, R19
+	VST1.P	V1.S[0], 4(R19)
+	VST1.P	V1.S[1], 4(R19)
+	VST1.P	V1.S[2], 4(R19)
+	VST1.P	V1.S[3], 4(R19)
 	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
@@ -2200,8 +2254,8 @@ step:
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
 	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	VST1.P	V17.S[0], 4(R15)
-	VST1.P	V17.S[1], 4(R15)
+	VST1.P	V17.S[0], 4(R19)
+	VST1.P	V17.S[1], 4(R19)
 	ADD	$24, R0, R0
 	MOVD	R12, R1
 	SUBS	$6, R2, R2
@@ -2223,6 +2277,7 @@ TEXT ·dots1x1Int8NEON(SB), NOSPLIT, $0-56
 tile:
 	MOVD	q+8(FP), R6
 	MOVD	R1, R7
+	ADD	R4, R7, R9
 	LSR	$6, R3, R8
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
@@ -2230,6 +2285,8 @@ tile:
 	VMOVI	$0, V3.B16
 
 step:
+	PRFM	(R9), PLDL1KEEP
+	ADD	$16, R9, R9
 	FMOVD	(R7), F4
 	WORD	$0x0f08a484 // sxtl v4.8h, v4.8b
 	WORD	$0x4f10a485 // sxtl2 v5.4s, v4.8h
@@ -2256,7 +2313,7 @@ step:
 	ADD	$16, R7, R7
 	SUBS	$1, R8, R8
 	BNE	step
-	MOVD	R0, R9
+	MOVD	R0, R10
 	FMOVS	keyScale+48(FP), F4
 	FMOVS	scale+52(FP), F5
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
@@ -2268,8 +2325,8 @@ step:
 	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD	$0x4f849021 // fmul v1.4s, v1.4s, v4.s[0]
 	WORD	$0x4f859021 // fmul v1.4s, v1.4s, v5.s[0]
-	MOVD	R9, R10
-	VST1.P	V1.S[0], 4(R10)
+	MOVD	R10, R11
+	VST1.P	V1.S[0], 4(R11)
 	ADD	$4, R0, R0
 	MOVD	R7, R1
 	SUBS	$1, R2, R2
@@ -2303,6 +2360,7 @@ tile:
 	ADD	R3, R9, R10
 	ADD	R3, R10, R11
 	MOVD	R1, R12
+	ADD	R4, R12, R14
 	LSR	$6, R3, R13
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -2330,6 +2388,8 @@ tile:
 	VMOVI	$0, V24.B16
 
 step:
+	PRFM	(R14), PLDL1KEEP
+	ADD	$32, R14, R14
 	FMOVQ	(R12), F25
 	VZIP2	V25.H8, V0.H8, V26.H8
 	VZIP1	V25.H8, V0.H8, V25.H8
@@ -2405,7 +2465,7 @@ step:
 	ADD	$32, R12, R12
 	SUBS	$1, R13, R13
 	BNE	step
-	MOVD	R0, R14
+	MOVD	R0, R15
 	FMOVS	keyScale+48(FP), F25
 	FMOVS	scale+52(FP), F26
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -2429,17 +2489,17 @@ step:
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
 	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
-	MOVD	R14, R15
-	VST1.P	V2.S[0], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V2.S[1], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V2.S[2], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V2.S[3], 4(R15)
+	MOVD	R15, R19
+	VST1.P	V2.S[0], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V2.S[1], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V2.S[2], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V2.S[3], 4(R19)
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
 	WORD	$0x4e32d631 // fadd v17.4s, v17.4s, v18.4s
@@ -2452,12 +2512,12 @@ step:
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
 	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V18.S[0], 4(R15)
-	ADD	R5, R14, R14
-	MOVD	R14, R15
-	VST1.P	V18.S[1], 4(R15)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V18.S[0], 4(R19)
+	ADD	R5, R15, R15
+	MOVD	R15, R19
+	VST1.P	V18.S[1], 4(R19)
 	ADD	$4, R0, R0
 	MOVD	R12, R1
 	SUBS	$1, R2, R2
@@ -2487,6 +2547,7 @@ tile:
 	ADD	R3, R7, R8
 	ADD	R3, R8, R9
 	MOVD	R1, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -2506,6 +2567,8 @@ tile:
 	VMOVI	$0, V16.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	ADD	$32, R12, R12
 	FMOVQ	(R10), F17
 	VZIP2	V17.H8, V0.H8, V18.H8
 	VZIP1	V17.H8, V0.H8, V17.H8
@@ -2559,7 +2622,7 @@ step:
 	ADD	$32, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F17
 	FMOVS	scale+52(FP), F18
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -2583,17 +2646,17 @@ step:
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f919042 // fmul v2.4s, v2.4s, v17.s[0]
 	WORD	$0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
-	MOVD	R12, R13
-	VST1.P	V2.S[0], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V2.S[1], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V2.S[2], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V2.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V2.S[0], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V2.S[1], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V2.S[2], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V2.S[3], 4(R14)
 	ADD	$4, R0, R0
 	MOVD	R10, R1
 	SUBS	$1, R2, R2
@@ -2622,6 +2685,7 @@ tile:
 	ADD	R3, R7, R8
 	MOVD	R1, R9
 	ADD	R4, R9, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -2649,6 +2713,8 @@ tile:
 	VMOVI	$0, V24.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	ADD	$64, R12, R12
 	FMOVQ	(R9), F25
 	VZIP2	V25.H8, V0.H8, V26.H8
 	VZIP1	V25.H8, V0.H8, V25.H8
@@ -2722,7 +2788,7 @@ step:
 	ADD	$32, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F25
 	FMOVS	scale+52(FP), F26
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -2746,13 +2812,13 @@ step:
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
 	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
-	MOVD	R12, R13
-	VST1.P	V2.S[0], 4(R13)
-	VST1.P	V2.S[1], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V2.S[2], 4(R13)
-	VST1.P	V2.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V2.S[0], 4(R14)
+	VST1.P	V2.S[1], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V2.S[2], 4(R14)
+	VST1.P	V2.S[3], 4(R14)
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
 	WORD	$0x4e32d631 // fadd v17.4s, v17.4s, v18.4s
@@ -2765,10 +2831,10 @@ step:
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
 	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V18.S[0], 4(R13)
-	VST1.P	V18.S[1], 4(R13)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V18.S[0], 4(R14)
+	VST1.P	V18.S[1], 4(R14)
 	ADD	$8, R0, R0
 	MOVD	R10, R1
 	SUBS	$2, R2, R2
@@ -2796,6 +2862,7 @@ tile:
 	ADD	R3, R6, R7
 	ADD	R3, R7, R8
 	MOVD	R1, R9
+	ADD	R4, R9, R11
 	LSR	$6, R3, R10
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -2811,6 +2878,8 @@ tile:
 	VMOVI	$0, V12.B16
 
 step:
+	PRFM	(R11), PLDL1KEEP
+	ADD	$32, R11, R11
 	FMOVQ	(R9), F13
 	VZIP2	V13.H8, V0.H8, V14.H8
 	VZIP1	V13.H8, V0.H8, V13.H8
@@ -2853,7 +2922,7 @@ step:
 	ADD	$32, R9, R9
 	SUBS	$1, R10, R10
 	BNE	step
-	MOVD	R0, R11
+	MOVD	R0, R12
 	FMOVS	keyScale+48(FP), F13
 	FMOVS	scale+52(FP), F14
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -2874,14 +2943,14 @@ step:
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f8d9042 // fmul v2.4s, v2.4s, v13.s[0]
 	WORD	$0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
-	MOVD	R11, R12
-	VST1.P	V2.S[0], 4(R12)
-	ADD	R5, R11, R11
-	MOVD	R11, R12
-	VST1.P	V2.S[1], 4(R12)
-	ADD	R5, R11, R11
-	MOVD	R11, R12
-	VST1.P	V2.S[2], 4(R12)
+	MOVD	R12, R13
+	VST1.P	V2.S[0], 4(R13)
+	ADD	R5, R12, R12
+	MOVD	R12, R13
+	VST1.P	V2.S[1], 4(R13)
+	ADD	R5, R12, R12
+	MOVD	R12, R13
+	VST1.P	V2.S[2], 4(R13)
 	ADD	$4, R0, R0
 	MOVD	R9, R1
 	SUBS	$1, R2, R2
@@ -2909,6 +2978,7 @@ tile:
 	MOVD	R1, R8
 	ADD	R4, R8, R9
 	ADD	R4, R9, R10
+	ADD	R4, R10, R12
 	LSR	$6, R3, R11
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -2936,6 +3006,9 @@ tile:
 	VMOVI	$0, V24.B16
 
 step:
+	PRFM	(R12), PLDL1KEEP
+	PRFM	64(R12), PLDL1KEEP
+	ADD	$96, R12, R12
 	FLDPQ	(R6), (F25, F26)
 	FLDPQ	(R7), (F27, F28)
 	FMOVQ	(R8), F29
@@ -3013,7 +3086,7 @@ step:
 	ADD	$32, R10, R10
 	SUBS	$1, R11, R11
 	BNE	step
-	MOVD	R0, R12
+	MOVD	R0, R13
 	FMOVS	keyScale+48(FP), F25
 	FMOVS	scale+52(FP), F26
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -3037,13 +3110,13 @@ step:
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
 	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
-	MOVD	R12, R13
-	VST1.P	V2.S[0], 4(R13)
-	VST1.P	V2.S[1], 4(R13)
-	VST1.P	V2.S[2], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V2.S[3], 4(R13)
+	MOVD	R13, R14
+	VST1.P	V2.S[0], 4(R14)
+	VST1.P	V2.S[1], 4(R14)
+	VST1.P	V2.S[2], 4(R14)
+	ADD	R5, R13, R13
+	MOVD	R13, R14
+	VST1.P	V2.S[3], 4(R14)
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
 	WORD	$0x4e32d631 // fadd v17.4s, v17.4s, v18.4s
@@ -3056,8 +3129,8 @@ step:
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
 	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
-	VST1.P	V18.S[0], 4(R13)
-	VST1.P	V18.S[1], 4(R13)
+	VST1.P	V18.S[0], 4(R14)
+	VST1.P	V18.S[1], 4(R14)
 	ADD	$12, R0, R0
 	MOVD	R10, R1
 	SUBS	$3, R2, R2
@@ -3083,6 +3156,7 @@ tile:
 	MOVD	q+8(FP), R6
 	ADD	R3, R6, R7
 	MOVD	R1, R8
+	ADD	R4, R8, R10
 	LSR	$6, R3, R9
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -3094,6 +3168,8 @@ tile:
 	VMOVI	$0, V8.B16
 
 step:
+	PRFM	(R10), PLDL1KEEP
+	ADD	$32, R10, R10
 	FMOVQ	(R8), F9
 	VZIP2	V9.H8, V0.H8, V10.H8
 	VZIP1	V9.H8, V0.H8, V9.H8
@@ -3125,7 +3201,7 @@ step:
 	ADD	$32, R8, R8
 	SUBS	$1, R9, R9
 	BNE	step
-	MOVD	R0, R10
+	MOVD	R0, R11
 	FMOVS	keyScale+48(FP), F9
 	FMOVS	scale+52(FP), F10
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -3140,11 +3216,11 @@ step:
 	WORD	$0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
 	WORD	$0x4f899042 // fmul v2.4s, v2.4s, v9.s[0]
 	WORD	$0x4f8a9042 // fmul v2.4s, v2.4s, v10.s[0]
-	MOVD	R10, R11
-	VST1.P	V2.S[0], 4(R11)
-	ADD	R5, R10, R10
-	MOVD	R10, R11
-	VST1.P	V2.S[1], 4(R11)
+	MOVD	R11, R12
+	VST1.P	V2.S[0], 4(R12)
+	ADD	R5, R11, R11
+	MOVD	R11, R12
+	VST1.P	V2.S[1], 4(R12)
 	ADD	$4, R0, R0
 	MOVD	R8, R1
 	SUBS	$1, R2, R2
@@ -3173,6 +3249,7 @@ tile:
 	ADD	R4, R9, R10
 	ADD	R4, R10, R11
 	ADD	R4, R11, R12
+	ADD	R4, R12, R14
 	LSR	$6, R3, R13
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -3200,6 +3277,10 @@ tile:
 	VMOVI	$0, V24.B16
 
 step:
+	PRFM	(R14), PLDL1KEEP
+	PRFM	64(R14), PLDL1KEEP
+	PRFM	128(R14), PLDL1KEEP
+	ADD	$192, R14, R14
 	FLDPQ	(R6), (F25, F26)
 	FMOVQ	(R7), F27
 	VZIP2	V27.H8, V0.H8, V28.H8
@@ -3295,7 +3376,7 @@ step:
 	ADD	$32, R12, R12
 	SUBS	$1, R13, R13
 	BNE	step
-	MOVD	R0, R14
+	MOVD	R0, R15
 	FMOVS	keyScale+48(FP), F25
 	FMOVS	scale+52(FP), F26
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -3319,11 +3400,11 @@ step:
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
 	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
-	MOVD	R14, R15
-	VST1.P	V2.S[0], 4(R15)
-	VST1.P	V2.S[1], 4(R15)
-	VST1.P	V2.S[2], 4(R15)
-	VST1.P	V2.S[3], 4(R15)
+	MOVD	R15, R19
+	VST1.P	V2.S[0], 4(R19)
+	VST1.P	V2.S[1], 4(R19)
+	VST1.P	V2.S[2], 4(R19)
+	VST1.P	V2.S[3], 4(R19)
 	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD	$0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
 	WORD	$0x4e32d631 // fadd v17.4s, v17.4s, v18.4s
@@ -3336,8 +3417,8 @@ step:
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
 	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
-	VST1.P	V18.S[0], 4(R15)
-	VST1.P	V18.S[1], 4(R15)
+	VST1.P	V18.S[0], 4(R19)
+	VST1.P	V18.S[1], 4(R19)
 	ADD	$24, R0, R0
 	MOVD	R12, R1
 	SUBS	$6, R2, R2
@@ -3361,6 +3442,7 @@ TEXT ·dots1x1BF16NEON(SB), NOSPLIT, $0-56
 tile:
 	MOVD	q+8(FP), R6
 	MOVD	R1, R7
+	ADD	R4, R7, R9
 	LSR	$6, R3, R8
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -3368,6 +3450,8 @@ tile:
 	VMOVI	$0, V4.B16
 
 step:
+	PRFM	(R9), PLDL1KEEP
+	ADD	$32, R9, R9
 	FMOVQ	(R7), F5
 	VZIP2	V5.H8, V0.H8, V6.H8
 	VZIP1	V5.H8, V0.H8, V5.H8
@@ -3388,7 +3472,7 @@ step:
 	ADD	$32, R7, R7
 	SUBS	$1, R8, R8
 	BNE	step
-	MOVD	R0, R9
+	MOVD	R0, R10
 	FMOVS	keyScale+48(FP), F5
 	FMOVS	scale+52(FP), F6
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -3400,8 +3484,8 @@ step:
 	WORD	$0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
 	WORD	$0x4f859042 // fmul v2.4s, v2.4s, v5.s[0]
 	WORD	$0x4f869042 // fmul v2.4s, v2.4s, v6.s[0]
-	MOVD	R9, R10
-	VST1.P	V2.S[0], 4(R10)
+	MOVD	R10, R11
+	VST1.P	V2.S[0], 4(R11)
 	ADD	$4, R0, R0
 	MOVD	R7, R1
 	SUBS	$1, R2, R2
