@@ -575,8 +575,8 @@ func read(c *build.Context, s simd) {
 	c.SUBQ(operand.I32(unroll), lines)
 	c.JLT(operand.LabelRef("rest"))
 	c.Label("four")
-	c.PREFETCHT0(operand.Mem{Base: data, Disp: prefetchBytes})
 	for i := range unroll {
+		c.PREFETCHT1(operand.Mem{Base: data, Disp: prefetchBytes + 64*i})
 		line(i)
 	}
 	c.ADDQ(operand.I32(64*unroll), data)
