@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -18,223 +17,6 @@ const (
 	// floatBytes is the size of a float32.
 	floatBytes = 4
 )
-
-// simd is an instruction set for sums in 16 lanes.
-type simd struct {
-	name string
-	// width is the number of lanes of a register: what does not fit is done in another pass.
-	width int
-	// dots and weighted list the tiles of the kernels: heads by positions, and heads by registers of columns.
-	dots, weighted [][2]int
-}
-
-// Of the tiles with several heads each has enough sums to hide the latency of
-// an addition, and registers left for a number of each kind, a product and the
-// tree's temporaries. Tiles of one position take what positions are left over.
-var simd512 = simd{
-	name: "AVX512", width: 16,
-	dots:     [][2]int{{8, 2}, {4, 4}, {2, 8}, {1, 8}},
-	weighted: [][2]int{{8, 2}, {4, 4}, {2, 8}, {1, 8}},
-}
-
-// passes returns how often a kernel of dot products goes through the numbers.
-func (s simd) passes() int { return sumLanes / s.width }
-
-// simd256 has half the registers of simd512, of half the lanes.
-var simd256 = simd{
-	name: "AVX2", width: 8,
-	dots:     [][2]int{{4, 2}, {2, 4}, {1, 8}},
-	weighted: [][2]int{{4, 2}, {2, 4}, {1, 8}},
-}
-
-// vec returns a new register.
-func (s simd) vec(c *build.Context) reg.VecVirtual {
-	if s.width == 16 {
-		return c.ZMM()
-	}
-	return c.YMM()
-}
-
-// vecs returns n new registers.
-func (s simd) vecs(c *build.Context, n int) []reg.VecVirtual {
-	all := make([]reg.VecVirtual, n)
-	for i := range all {
-		all[i] = s.vec(c)
-	}
-	return all
-}
-
-// zeros returns n new registers that hold zeros. The first is copied, since avo
-// takes the operands of VPXORD for inputs, even where they cancel, and keeps a
-// register for them from a function's beginning.
-func (s simd) zeros(c *build.Context, n int) []reg.VecVirtual {
-	all := s.vecs(c, n)
-	for i := range all {
-		switch {
-		case s.width < sumLanes:
-			c.VPXOR(all[i], all[i], all[i])
-		case i == 0:
-			c.VPXORD(all[i], all[i], all[i])
-		default:
-			c.VMOVAPS(all[0], all[i])
-		}
-	}
-	return all
-}
-
-// element is a type of numbers in memory that kernels multiply.
-type element struct {
-	name, goType string
-	bytes        int
-	// begin writes what a function needs before its loops to read such numbers.
-	begin func(c *build.Context, s simd) reader
-}
-
-// reader makes float32 of numbers in two steps, each of one instruction. Lanes
-// beyond a mask, if any, become zero. There may be no convert.
-type reader struct {
-	load    func(from operand.Mem, mask reg.Register, v reg.VecVirtual)
-	convert func(v reg.VecVirtual)
-}
-
-var (
-	elementF32 = element{"F32", "float32", floatBytes, func(c *build.Context, _ simd) reader {
-		return reader{load: masked(c.VMOVUPS, c.VMOVUPS_Z)}
-	}}
-	elementInt8 = element{"Int8", "int8", 1, func(c *build.Context, _ simd) reader {
-		return reader{masked(c.VPMOVSXBD, c.VPMOVSXBD_Z), func(v reg.VecVirtual) { c.VCVTDQ2PS(v, v) }}
-	}}
-	elementBF16 = element{"BF16", "byte", 2, func(c *build.Context, s simd) reader {
-		if s.width < sumLanes {
-			return reader{masked(c.VPMOVZXWD, c.VPMOVZXWD_Z), func(v reg.VecVirtual) { c.VPSLLD(operand.U8(16), v, v) }}
-		}
-		// One permutation moves words apart and up, where widening and shifting would take two.
-		spread, upper := c.ZMM(), c.K()
-		bytes, words := c.GP64(), c.GP32()
-		half, all := c.XMM(), c.XMM()
-		c.MOVQ(operand.U64(0x0706050403020100), bytes)
-		c.VMOVQ(bytes, all)
-		c.MOVQ(operand.U64(0x0f0e0d0c0b0a0908), bytes)
-		c.VMOVQ(bytes, half)
-		c.VPUNPCKLQDQ(half, all, all)
-		c.VPMOVZXBD(all, spread)
-		c.VPSLLD(operand.U8(16), spread, spread)
-		c.MOVL(operand.U32(0xaaaaaaaa), words)
-		c.KMOVD(words, upper)
-		load := masked(c.VMOVDQU16, c.VMOVDQU16_Z)
-		return reader{
-			func(from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-				load(from, mask, v.AsY().(reg.VecVirtual))
-			},
-			func(v reg.VecVirtual) { c.VPERMW_Z(v, spread, upper, v) },
-		}
-	}}
-)
-
-// masked returns a load with and without a mask.
-func masked(plain func(ops ...operand.Op), zeroing func(from, mask, v operand.Op)) func(operand.Mem, reg.Register, reg.VecVirtual) {
-	return func(from operand.Mem, mask reg.Register, v reg.VecVirtual) {
-		if mask == nil {
-			plain(from, v)
-		} else {
-			zeroing(from, mask, v)
-		}
-	}
-}
-
-// readAll loads registers from where at says, and converts them afterwards: the
-// two steps run in different units, which a mixture of them keeps less busy.
-func readAll(r reader, to []reg.VecVirtual, mask reg.Register, at func(i int) operand.Mem) {
-	for i, v := range to {
-		r.load(at(i), mask, v)
-	}
-	if r.convert != nil {
-		for _, v := range to {
-			r.convert(v)
-		}
-	}
-}
-
-// rowSet addresses up to 16 rows that are stride bytes apart.
-type rowSet struct {
-	bases          []reg.GPVirtual // of every fourth row
-	stride, triple reg.GPVirtual
-}
-
-// newRowSet returns the addresses of n rows; setBase puts them somewhere.
-func newRowSet(c *build.Context, n int, stride reg.GPVirtual) rowSet {
-	r := rowSet{stride: stride}
-	for range (n + 3) / 4 {
-		r.bases = append(r.bases, c.GP64())
-	}
-	if n > 3 {
-		r.triple = c.GP64()
-		c.LEAQ(operand.Mem{Base: stride, Index: stride, Scale: 2}, r.triple)
-	}
-	return r
-}
-
-// setBase lets the first row begin at an address that bases[0] holds.
-func (r rowSet) setBase(c *build.Context) {
-	for i := 1; i < len(r.bases); i++ {
-		c.LEAQ(operand.Mem{Base: r.bases[i-1], Index: r.stride, Scale: 4}, r.bases[i])
-	}
-}
-
-// at returns the address of row i, disp bytes in.
-func (r rowSet) at(i, disp int) operand.Mem {
-	m := operand.Mem{Base: r.bases[i/4], Disp: disp}
-	switch i % 4 {
-	case 1, 2:
-		m.Index, m.Scale = r.stride, uint8(i%4)
-	case 3:
-		m.Index, m.Scale = r.triple, 1
-	}
-	return m
-}
-
-// advance moves all rows by some bytes.
-func (r rowSet) advance(c *build.Context, bytes int) {
-	for _, b := range r.bases {
-		c.ADDQ(operand.I32(bytes), b)
-	}
-}
-
-// param loads a parameter into a new register.
-func param(c *build.Context, name string) reg.GPVirtual {
-	r := c.GP64()
-	c.Load(c.Param(name), r)
-	return r
-}
-
-// paramBytes loads a number of numbers into a new register, as bytes.
-func paramBytes(c *build.Context, name string, bytes int) reg.GPVirtual {
-	r := param(c, name)
-	for ; bytes > 1; bytes /= 2 {
-		c.ADDQ(r, r)
-	}
-	return r
-}
-
-// function begins a function.
-func function(c *build.Context, name, signature, doc string) {
-	c.Function(name)
-	c.Attributes(attr.NOSPLIT)
-	c.SignatureExpr(signature)
-	c.Doc(doc)
-	c.Pragma("noescape")
-}
-
-// ragged returns a mask of the lanes of the last columns of a row, zero for none.
-func ragged(c *build.Context, cols reg.GPVirtual) reg.OpmaskVirtual {
-	left, ones, mask := c.GP32(), c.GP32(), c.K()
-	c.MOVL(cols.As32(), left)
-	c.ANDL(operand.U8(sumLanes-1), left)
-	c.MOVL(operand.U32(1<<32-1), ones)
-	c.BZHIL(left, ones, ones)
-	c.KMOVW(ones, mask)
-	return mask
-}
 
 // addSums adds the kernels of dot products, and of reading.
 func addSums(c *build.Context) {
@@ -327,6 +109,20 @@ func sumsTable(w io.Writer, s simd) {
 	fmt.Fprintf(w, "\tdot: dotF32%s,\n\tread: read%[1]s,\n}\n", s.name)
 }
 
+// dotsTile is what a kernel of dots has in registers besides its sums.
+type dotsTile struct {
+	simd
+	c                     *build.Context
+	keys                  element
+	heads, positions      int
+	queryRows, keyRows    rowSet
+	readQueries, readKeys reader
+	query, product        reg.VecVirtual
+	// widened are the same registers in all steps: where only halves are written,
+	// they are taken from a function's beginning, like those of zeros.
+	widened []reg.VecVirtual
+}
+
 // dots adds a kernel that multiplies a tile of heads with positions, tile after
 // tile of positions. The lanes of a tile's sums are added in one tree.
 func dots(c *build.Context, s simd, n element, heads, positions int) {
@@ -334,21 +130,19 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 	function(c, name, fmt.Sprintf("func(dst, q *float32, keys *%s, dim, positions, stride int, keyScale, scale float32)", n.goType),
 		fmt.Sprintf("%s multiplies %d heads with a multiple of %d positions.", name, heads, positions))
 	key, dst, left := param(c, "keys"), param(c, "dst"), param(c, "positions")
-	q := newRowSet(c, heads, paramBytes(c, "dim", floatBytes))
-	keyStride := q.stride
+	t := dotsTile{simd: s, c: c, keys: n, heads: heads, positions: positions}
+	t.queryRows = newRowSet(c, heads, paramBytes(c, "dim", floatBytes))
+	keyStride := t.queryRows.stride
 	if n.bytes != floatBytes {
 		keyStride = paramBytes(c, "dim", n.bytes)
 	}
-	keys := newRowSet(c, positions, keyStride)
-	var mask reg.OpmaskVirtual
+	t.keyRows = newRowSet(c, positions, keyStride)
+	var mask reg.Register
 	if s.width == sumLanes {
 		mask = ragged(c, param(c, "dim"))
 	}
-
-	readQueries, readKeys := elementF32.begin(c, s), n.begin(c, s)
-	// What is read is in the same registers in all steps: where only halves are
-	// written, they are taken from a function's beginning, like those of zeros.
-	widened := s.vecs(c, positions)
+	t.readQueries, t.readKeys = elementF32.begin(c, s), n.begin(c, s)
+	t.widened, t.query, t.product = s.vecs(c, positions), s.vec(c), s.vec(c)
 	// kept holds the sums of the first pass, of lanes that are added to those of the second.
 	var kept operand.Mem
 	if s.passes() > 1 {
@@ -356,78 +150,14 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 	}
 
 	c.Label("tile")
-	var sums []reg.VecVirtual
-	for pass := range s.passes() {
-		c.Load(c.Param("q"), q.bases[0])
-		q.setBase(c)
-		c.MOVQ(key, keys.bases[0])
-		keys.setBase(c)
-		sums = s.zeros(c, heads*positions)
-		step := func(mask reg.Register) {
-			key := func(p int) operand.Mem { return keys.at(p, pass*s.width*n.bytes) }
-			query := s.vec(c)
-			if heads == 1 {
-				readQueries.load(q.at(0, pass*s.width*floatBytes), mask, query)
-				for p, sum := range sums {
-					product := widened[p : p+1]
-					readAll(readKeys, product, mask, func(int) operand.Mem { return key(p) })
-					c.VMULPS(query, product[0], product[0])
-					c.VADDPS(product[0], sum, sum)
-				}
-				return
-			}
-			product := s.vec(c)
-			readAll(readKeys, widened, mask, key)
-			for h := range heads {
-				readQueries.load(q.at(h, pass*s.width*floatBytes), mask, query)
-				for p, w := range widened {
-					c.VMULPS(w, query, product)
-					sum := sums[h*positions+p]
-					c.VADDPS(product, sum, sum)
-				}
-			}
-		}
-		// While a tile is multiplied, rows further on are fetched into the cache of the
-		// second level, or the machine would alternate between waiting and multiplying.
-		var next reg.GPVirtual
-		if pass == 0 {
-			next = c.GP64()
-			c.LEAQ(operand.Mem{Base: key, Index: keyStride, Scale: rowsAhead}, next)
-		}
-		steps := param(c, "dim")
-		loop, tail, done := fmt.Sprintf("step%d", pass), fmt.Sprintf("tail%d", pass), fmt.Sprintf("done%d", pass)
-		c.SHRQ(operand.U8(4), steps)
-		c.JZ(operand.LabelRef(tail))
-		c.Label(loop)
-		step(nil)
-		if next != nil {
-			bytes := positions * sumLanes * n.bytes
-			for at := 0; at < bytes; at += 64 {
-				c.PREFETCHT1(operand.Mem{Base: next, Disp: at})
-			}
-			c.ADDQ(operand.I32(bytes), next)
-		}
-		q.advance(c, sumLanes*floatBytes)
-		keys.advance(c, sumLanes*n.bytes)
-		c.DECQ(steps)
-		c.JNZ(operand.LabelRef(loop))
-		c.Label(tail)
-		if mask != nil {
-			c.KTESTW(mask, mask)
-			c.JZ(operand.LabelRef(done))
-			step(mask)
-			c.Label(done)
-		}
+	sums := t.pass(0, key, mask)
+	if s.passes() > 1 {
 		for i, sum := range sums {
-			if s.passes() == 1 {
-				break
-			}
-			at := kept.Offset(i * s.width * floatBytes)
-			if pass == 0 {
-				c.VMOVUPS(sum, at)
-			} else {
-				c.VADDPS(at, sum, sum)
-			}
+			c.VMOVUPS(sum, kept.Offset(i*s.width*floatBytes))
+		}
+		sums = t.pass(1, key, mask)
+		for i, sum := range sums {
+			c.VADDPS(kept.Offset(i*s.width*floatBytes), sum, sum)
 		}
 	}
 	sum := s.tree(c, sums)
@@ -450,13 +180,68 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 	c.RET()
 }
 
-// paramMem returns the address of a parameter.
-func paramMem(c *build.Context, name string) operand.Mem {
-	p, err := c.Param(name).Resolve()
-	if err != nil {
-		panic(err)
+// pass goes through all columns of the tile that begins at a key, and returns
+// its sums in as many of their lanes as a register has.
+func (t *dotsTile) pass(number int, key reg.GPVirtual, mask reg.Register) []reg.VecVirtual {
+	c := t.c
+	c.Load(c.Param("q"), t.queryRows.bases[0])
+	t.queryRows.setBase(c)
+	c.MOVQ(key, t.keyRows.bases[0])
+	t.keyRows.setBase(c)
+	sums := t.zeros(c, t.heads*t.positions)
+	// While a tile is multiplied, rows further on are fetched into the cache of the
+	// second level, or the machine would alternate between waiting and multiplying.
+	var next reg.GPVirtual
+	if number == 0 {
+		next = c.GP64()
+		c.LEAQ(operand.Mem{Base: key, Index: t.keyRows.stride, Scale: rowsAhead}, next)
 	}
-	return p.Addr
+	steps := param(c, "dim")
+	loop, tail, done := fmt.Sprintf("step%d", number), fmt.Sprintf("tail%d", number), fmt.Sprintf("done%d", number)
+	c.SHRQ(operand.U8(4), steps)
+	c.JZ(operand.LabelRef(tail))
+	c.Label(loop)
+	t.step(sums, number*t.width, nil)
+	if next != nil {
+		bytes := t.positions * sumLanes * t.keys.bytes
+		for at := 0; at < bytes; at += 64 {
+			c.PREFETCHT1(operand.Mem{Base: next, Disp: at})
+		}
+		c.ADDQ(operand.I32(bytes), next)
+	}
+	t.queryRows.advance(c, sumLanes*floatBytes)
+	t.keyRows.advance(c, sumLanes*t.keys.bytes)
+	c.DECQ(steps)
+	c.JNZ(operand.LabelRef(loop))
+	c.Label(tail)
+	if mask != nil {
+		c.KTESTW(mask, mask)
+		c.JZ(operand.LabelRef(done))
+		t.step(sums, number*t.width, mask)
+		c.Label(done)
+	}
+	return sums
+}
+
+// step adds the products of one register of each row, from a column on.
+func (t *dotsTile) step(sums []reg.VecVirtual, column int, mask reg.Register) {
+	key := func(p int) operand.Mem { return t.keyRows.at(p, column*t.keys.bytes) }
+	if t.heads > 1 {
+		readAll(t.readKeys, t.widened, mask, key)
+	}
+	for h := range t.heads {
+		t.readQueries.load(t.queryRows.at(h, column*floatBytes), mask, t.query)
+		for p, w := range t.widened {
+			product := t.product
+			if t.heads == 1 { // and many positions: few registers are left
+				readAll(t.readKeys, t.widened[p:p+1], mask, func(int) operand.Mem { return key(p) })
+				product = w
+			}
+			t.c.VMULPS(w, t.query, product)
+			sum := sums[h*t.positions+p]
+			t.c.VADDPS(product, sum, sum)
+		}
+	}
 }
 
 // tree adds the lanes of as many sums as a register has lanes, or fewer: lane i
