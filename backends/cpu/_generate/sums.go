@@ -191,24 +191,20 @@ func (t *dotsTile) pass(number int, key reg.GPVirtual, mask reg.Register) []reg.
 	sums := t.zeros(c, t.heads*t.positions)
 	// While a tile is multiplied, rows further on are fetched into the cache of the
 	// second level, or the machine would alternate between waiting and multiplying.
-	var next reg.GPVirtual
-	if number == 0 {
-		next = c.GP64()
-		c.LEAQ(operand.Mem{Base: key, Index: t.keyRows.stride, Scale: rowsAhead}, next)
-	}
+	// Each pass fetches its share of lines.
+	next := c.GP64()
+	c.LEAQ(operand.Mem{Base: key, Index: t.keyRows.stride, Scale: rowsAhead}, next)
 	steps := param(c, "dim")
 	loop, tail, done := fmt.Sprintf("step%d", number), fmt.Sprintf("tail%d", number), fmt.Sprintf("done%d", number)
 	c.SHRQ(operand.U8(4), steps)
 	c.JZ(operand.LabelRef(tail))
 	c.Label(loop)
 	t.step(sums, number*t.width, nil)
-	if next != nil {
-		bytes := t.positions * sumLanes * t.keys.bytes
-		for at := 0; at < bytes; at += 64 {
-			c.PREFETCHT1(operand.Mem{Base: next, Disp: at})
-		}
-		c.ADDQ(operand.I32(bytes), next)
+	bytes := t.positions * sumLanes * t.keys.bytes
+	for at := 64 * number; at < bytes; at += 64 * t.passes() {
+		c.PREFETCHT1(operand.Mem{Base: next, Disp: at})
 	}
+	c.ADDQ(operand.I32(bytes), next)
 	t.queryRows.advance(c, sumLanes*floatBytes)
 	t.keyRows.advance(c, sumLanes*t.keys.bytes)
 	c.DECQ(steps)

@@ -55,7 +55,6 @@ step0:
 	VMULPS     Y1, Y2, Y3
 	VADDPS     Y3, Y11, Y11
 	PREFETCHT1 (R9)
-	PREFETCHT1 64(R9)
 	ADDQ       $+128, R9
 	ADDQ       $+64, SI
 	ADDQ       $+64, R8
@@ -81,37 +80,40 @@ tail0:
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
-	MOVQ    dim+24(FP), R9
-	SHRQ    $0x04, R9
+	LEAQ    (AX)(BX*8), R9
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
 	JZ      tail1
 
 step1:
-	VMOVUPS 32(R8), Y0
-	VMOVUPS 32(R8)(BX*1), Y1
-	VMOVUPS 32(SI), Y2
-	VMULPS  Y0, Y2, Y3
-	VADDPS  Y3, Y4, Y4
-	VMULPS  Y1, Y2, Y3
-	VADDPS  Y3, Y5, Y5
-	VMOVUPS 32(SI)(BX*1), Y2
-	VMULPS  Y0, Y2, Y3
-	VADDPS  Y3, Y6, Y6
-	VMULPS  Y1, Y2, Y3
-	VADDPS  Y3, Y7, Y7
-	VMOVUPS 32(SI)(BX*2), Y2
-	VMULPS  Y0, Y2, Y3
-	VADDPS  Y3, Y8, Y8
-	VMULPS  Y1, Y2, Y3
-	VADDPS  Y3, Y9, Y9
-	VMOVUPS 32(SI)(DI*1), Y2
-	VMULPS  Y0, Y2, Y3
-	VADDPS  Y3, Y10, Y10
-	VMULPS  Y1, Y2, Y3
-	VADDPS  Y3, Y11, Y11
-	ADDQ    $+64, SI
-	ADDQ    $+64, R8
-	DECQ    R9
-	JNZ     step1
+	VMOVUPS    32(R8), Y0
+	VMOVUPS    32(R8)(BX*1), Y1
+	VMOVUPS    32(SI), Y2
+	VMULPS     Y0, Y2, Y3
+	VADDPS     Y3, Y4, Y4
+	VMULPS     Y1, Y2, Y3
+	VADDPS     Y3, Y5, Y5
+	VMOVUPS    32(SI)(BX*1), Y2
+	VMULPS     Y0, Y2, Y3
+	VADDPS     Y3, Y6, Y6
+	VMULPS     Y1, Y2, Y3
+	VADDPS     Y3, Y7, Y7
+	VMOVUPS    32(SI)(BX*2), Y2
+	VMULPS     Y0, Y2, Y3
+	VADDPS     Y3, Y8, Y8
+	VMULPS     Y1, Y2, Y3
+	VADDPS     Y3, Y9, Y9
+	VMOVUPS    32(SI)(DI*1), Y2
+	VMULPS     Y0, Y2, Y3
+	VADDPS     Y3, Y10, Y10
+	VMULPS     Y1, Y2, Y3
+	VADDPS     Y3, Y11, Y11
+	PREFETCHT1 64(R9)
+	ADDQ       $+128, R9
+	ADDQ       $+64, SI
+	ADDQ       $+64, R8
+	DECQ       R10
+	JNZ        step1
 
 tail1:
 	VADDPS       (SP), Y4, Y4
@@ -220,8 +222,9 @@ tail0:
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
-	MOVQ    dim+24(FP), R9
-	SHRQ    $0x04, R9
+	LEAQ    (AX)(BX*8), R9
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
 	JZ      tail1
 
 step1:
@@ -238,9 +241,10 @@ step1:
 	VMOVUPS 32(SI)(DI*1), Y1
 	VMULPS  Y0, Y1, Y1
 	VADDPS  Y1, Y5, Y5
+	ADDQ    $+64, R9
 	ADDQ    $+64, SI
 	ADDQ    $+64, R8
-	DECQ    R9
+	DECQ    R10
 	JNZ     step1
 
 tail1:
@@ -340,9 +344,7 @@ step0:
 	VMULPS     Y3, Y4, Y5
 	VADDPS     Y5, Y13, Y13
 	PREFETCHT1 (R9)
-	PREFETCHT1 64(R9)
 	PREFETCHT1 128(R9)
-	PREFETCHT1 192(R9)
 	ADDQ       $+256, R9
 	ADDQ       $+64, SI
 	ADDQ       $+64, DI
@@ -368,37 +370,41 @@ tail0:
 	VPXOR   Y11, Y11, Y11
 	VPXOR   Y12, Y12, Y12
 	VPXOR   Y13, Y13, Y13
-	MOVQ    dim+24(FP), R9
-	SHRQ    $0x04, R9
+	LEAQ    (AX)(BX*8), R9
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
 	JZ      tail1
 
 step1:
-	VMOVUPS 32(DI), Y0
-	VMOVUPS 32(DI)(BX*1), Y1
-	VMOVUPS 32(DI)(BX*2), Y2
-	VMOVUPS 32(DI)(R8*1), Y3
-	VMOVUPS 32(SI), Y4
-	VMULPS  Y0, Y4, Y5
-	VADDPS  Y5, Y6, Y6
-	VMULPS  Y1, Y4, Y5
-	VADDPS  Y5, Y7, Y7
-	VMULPS  Y2, Y4, Y5
-	VADDPS  Y5, Y8, Y8
-	VMULPS  Y3, Y4, Y5
-	VADDPS  Y5, Y9, Y9
-	VMOVUPS 32(SI)(BX*1), Y4
-	VMULPS  Y0, Y4, Y5
-	VADDPS  Y5, Y10, Y10
-	VMULPS  Y1, Y4, Y5
-	VADDPS  Y5, Y11, Y11
-	VMULPS  Y2, Y4, Y5
-	VADDPS  Y5, Y12, Y12
-	VMULPS  Y3, Y4, Y5
-	VADDPS  Y5, Y13, Y13
-	ADDQ    $+64, SI
-	ADDQ    $+64, DI
-	DECQ    R9
-	JNZ     step1
+	VMOVUPS    32(DI), Y0
+	VMOVUPS    32(DI)(BX*1), Y1
+	VMOVUPS    32(DI)(BX*2), Y2
+	VMOVUPS    32(DI)(R8*1), Y3
+	VMOVUPS    32(SI), Y4
+	VMULPS     Y0, Y4, Y5
+	VADDPS     Y5, Y6, Y6
+	VMULPS     Y1, Y4, Y5
+	VADDPS     Y5, Y7, Y7
+	VMULPS     Y2, Y4, Y5
+	VADDPS     Y5, Y8, Y8
+	VMULPS     Y3, Y4, Y5
+	VADDPS     Y5, Y9, Y9
+	VMOVUPS    32(SI)(BX*1), Y4
+	VMULPS     Y0, Y4, Y5
+	VADDPS     Y5, Y10, Y10
+	VMULPS     Y1, Y4, Y5
+	VADDPS     Y5, Y11, Y11
+	VMULPS     Y2, Y4, Y5
+	VADDPS     Y5, Y12, Y12
+	VMULPS     Y3, Y4, Y5
+	VADDPS     Y5, Y13, Y13
+	PREFETCHT1 64(R9)
+	PREFETCHT1 192(R9)
+	ADDQ       $+256, R9
+	ADDQ       $+64, SI
+	ADDQ       $+64, DI
+	DECQ       R10
+	JNZ        step1
 
 tail1:
 	VADDPS       (SP), Y6, Y6
@@ -493,8 +499,9 @@ tail0:
 	MOVQ    AX, DI
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
-	MOVQ    dim+24(FP), R8
-	SHRQ    $0x04, R8
+	LEAQ    (AX)(BX*8), R8
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
 	JZ      tail1
 
 step1:
@@ -505,9 +512,10 @@ step1:
 	VMOVUPS 32(SI)(BX*1), Y1
 	VMULPS  Y0, Y1, Y1
 	VADDPS  Y1, Y3, Y3
+	ADDQ    $+64, R8
 	ADDQ    $+64, SI
 	ADDQ    $+64, DI
-	DECQ    R8
+	DECQ    R9
 	JNZ     step1
 
 tail1:
@@ -597,13 +605,9 @@ step0:
 	VMULPS     Y0, Y1, Y0
 	VADDPS     Y0, Y9, Y9
 	PREFETCHT1 (R10)
-	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	PREFETCHT1 192(R10)
 	PREFETCHT1 256(R10)
-	PREFETCHT1 320(R10)
 	PREFETCHT1 384(R10)
-	PREFETCHT1 448(R10)
 	ADDQ       $+512, R10
 	ADDQ       $+64, SI
 	ADDQ       $+64, DI
@@ -631,41 +635,47 @@ tail0:
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(BX*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 32(DI), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y2, Y2
-	VMOVUPS 32(DI)(BX*1), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y3, Y3
-	VMOVUPS 32(DI)(BX*2), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y4, Y4
-	VMOVUPS 32(DI)(R9*1), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y5, Y5
-	VMOVUPS 32(R8), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y6, Y6
-	VMOVUPS 32(R8)(BX*1), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y7, Y7
-	VMOVUPS 32(R8)(BX*2), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y8, Y8
-	VMOVUPS 32(R8)(R9*1), Y0
-	VMULPS  Y0, Y1, Y0
-	VADDPS  Y0, Y9, Y9
-	ADDQ    $+64, SI
-	ADDQ    $+64, DI
-	ADDQ    $+64, R8
-	DECQ    R10
-	JNZ     step1
+	VMOVUPS    32(SI), Y1
+	VMOVUPS    32(DI), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y2, Y2
+	VMOVUPS    32(DI)(BX*1), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y3, Y3
+	VMOVUPS    32(DI)(BX*2), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y4, Y4
+	VMOVUPS    32(DI)(R9*1), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y5, Y5
+	VMOVUPS    32(R8), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y6, Y6
+	VMOVUPS    32(R8)(BX*1), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y7, Y7
+	VMOVUPS    32(R8)(BX*2), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y8, Y8
+	VMOVUPS    32(R8)(R9*1), Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y9, Y9
+	PREFETCHT1 64(R10)
+	PREFETCHT1 192(R10)
+	PREFETCHT1 320(R10)
+	PREFETCHT1 448(R10)
+	ADDQ       $+512, R10
+	ADDQ       $+64, SI
+	ADDQ       $+64, DI
+	ADDQ       $+64, R8
+	DECQ       R11
+	JNZ        step1
 
 tail1:
 	VADDPS       (SP), Y2, Y2
@@ -756,8 +766,9 @@ tail0:
 	MOVQ    q+8(FP), SI
 	MOVQ    AX, DI
 	VPXOR   Y2, Y2, Y2
-	MOVQ    dim+24(FP), R8
-	SHRQ    $0x04, R8
+	LEAQ    (AX)(BX*8), R8
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
 	JZ      tail1
 
 step1:
@@ -765,9 +776,10 @@ step1:
 	VMOVUPS 32(DI), Y0
 	VMULPS  Y0, Y1, Y0
 	VADDPS  Y0, Y2, Y2
+	ADDQ    $+64, R8
 	ADDQ    $+64, SI
 	ADDQ    $+64, DI
-	DECQ    R8
+	DECQ    R9
 	JNZ     step1
 
 tail1:
@@ -876,8 +888,9 @@ tail0:
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(R8*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
@@ -905,9 +918,10 @@ step1:
 	VADDPS    Y3, Y10, Y10
 	VMULPS    Y1, Y2, Y3
 	VADDPS    Y3, Y11, Y11
+	ADDQ      $+32, R10
 	ADDQ      $+64, SI
 	ADDQ      $+16, R9
-	DECQ      R10
+	DECQ      R11
 	JNZ       step1
 
 tail1:
@@ -1019,8 +1033,9 @@ tail0:
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(R8*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
@@ -1038,9 +1053,10 @@ step1:
 	VMOVUPS   32(SI)(DI*1), Y1
 	VMULPS    Y0, Y1, Y1
 	VADDPS    Y1, Y5, Y5
+	ADDQ      $+16, R10
 	ADDQ      $+64, SI
 	ADDQ      $+16, R9
-	DECQ      R10
+	DECQ      R11
 	JNZ       step1
 
 tail1:
@@ -1170,8 +1186,9 @@ tail0:
 	VPXOR   Y11, Y11, Y11
 	VPXOR   Y12, Y12, Y12
 	VPXOR   Y13, Y13, Y13
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(DI*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
@@ -1201,9 +1218,10 @@ step1:
 	VADDPS    Y5, Y12, Y12
 	VMULPS    Y3, Y4, Y5
 	VADDPS    Y5, Y13, Y13
+	ADDQ      $+64, R10
 	ADDQ      $+64, SI
 	ADDQ      $+16, R8
-	DECQ      R10
+	DECQ      R11
 	JNZ       step1
 
 tail1:
@@ -1301,8 +1319,9 @@ tail0:
 	MOVQ    AX, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
-	MOVQ    dim+24(FP), R9
-	SHRQ    $0x04, R9
+	LEAQ    (AX)(DI*8), R9
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
 	JZ      tail1
 
 step1:
@@ -1314,9 +1333,10 @@ step1:
 	VMOVUPS   32(SI)(BX*1), Y1
 	VMULPS    Y0, Y1, Y1
 	VADDPS    Y1, Y3, Y3
+	ADDQ      $+16, R9
 	ADDQ      $+64, SI
 	ADDQ      $+16, R8
-	DECQ      R9
+	DECQ      R10
 	JNZ       step1
 
 tail1:
@@ -1415,7 +1435,6 @@ step0:
 	VMULPS     Y0, Y1, Y0
 	VADDPS     Y0, Y9, Y9
 	PREFETCHT1 (R10)
-	PREFETCHT1 64(R10)
 	ADDQ       $+128, R10
 	ADDQ       $+64, BX
 	ADDQ       $+16, DI
@@ -1443,49 +1462,52 @@ tail0:
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(SI*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
-	VMOVUPS   32(BX), Y1
-	VPMOVSXBD 8(DI), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y2, Y2
-	VPMOVSXBD 8(DI)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y3, Y3
-	VPMOVSXBD 8(DI)(SI*2), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y4, Y4
-	VPMOVSXBD 8(DI)(R9*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y5, Y5
-	VPMOVSXBD 8(R8), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y6, Y6
-	VPMOVSXBD 8(R8)(SI*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y7, Y7
-	VPMOVSXBD 8(R8)(SI*2), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y8, Y8
-	VPMOVSXBD 8(R8)(R9*1), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y9, Y9
-	ADDQ      $+64, BX
-	ADDQ      $+16, DI
-	ADDQ      $+16, R8
-	DECQ      R10
-	JNZ       step1
+	VMOVUPS    32(BX), Y1
+	VPMOVSXBD  8(DI), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y2, Y2
+	VPMOVSXBD  8(DI)(SI*1), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y3, Y3
+	VPMOVSXBD  8(DI)(SI*2), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y4, Y4
+	VPMOVSXBD  8(DI)(R9*1), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y5, Y5
+	VPMOVSXBD  8(R8), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y6, Y6
+	VPMOVSXBD  8(R8)(SI*1), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y7, Y7
+	VPMOVSXBD  8(R8)(SI*2), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y8, Y8
+	VPMOVSXBD  8(R8)(R9*1), Y0
+	VCVTDQ2PS  Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y9, Y9
+	PREFETCHT1 64(R10)
+	ADDQ       $+128, R10
+	ADDQ       $+64, BX
+	ADDQ       $+16, DI
+	ADDQ       $+16, R8
+	DECQ       R11
+	JNZ        step1
 
 tail1:
 	VADDPS       (SP), Y2, Y2
@@ -1578,8 +1600,9 @@ tail0:
 	MOVQ    q+8(FP), BX
 	MOVQ    AX, DI
 	VPXOR   Y2, Y2, Y2
-	MOVQ    dim+24(FP), R8
-	SHRQ    $0x04, R8
+	LEAQ    (AX)(SI*8), R8
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
 	JZ      tail1
 
 step1:
@@ -1588,9 +1611,10 @@ step1:
 	VCVTDQ2PS Y0, Y0
 	VMULPS    Y0, Y1, Y0
 	VADDPS    Y0, Y2, Y2
+	ADDQ      $+16, R8
 	ADDQ      $+64, BX
 	ADDQ      $+16, DI
-	DECQ      R8
+	DECQ      R9
 	JNZ       step1
 
 tail1:
@@ -1700,8 +1724,9 @@ tail0:
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(R8*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
@@ -1729,9 +1754,10 @@ step1:
 	VADDPS    Y3, Y10, Y10
 	VMULPS    Y1, Y2, Y3
 	VADDPS    Y3, Y11, Y11
+	ADDQ      $+64, R10
 	ADDQ      $+64, SI
 	ADDQ      $+32, R9
-	DECQ      R10
+	DECQ      R11
 	JNZ       step1
 
 tail1:
@@ -1844,8 +1870,9 @@ tail0:
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(R8*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
@@ -1863,9 +1890,10 @@ step1:
 	VMOVUPS   32(SI)(DI*1), Y1
 	VMULPS    Y0, Y1, Y1
 	VADDPS    Y1, Y5, Y5
+	ADDQ      $+32, R10
 	ADDQ      $+64, SI
 	ADDQ      $+32, R9
-	DECQ      R10
+	DECQ      R11
 	JNZ       step1
 
 tail1:
@@ -1971,7 +1999,6 @@ step0:
 	VMULPS     Y3, Y4, Y5
 	VADDPS     Y5, Y13, Y13
 	PREFETCHT1 (R10)
-	PREFETCHT1 64(R10)
 	ADDQ       $+128, R10
 	ADDQ       $+64, SI
 	ADDQ       $+32, R8
@@ -1997,41 +2024,44 @@ tail0:
 	VPXOR   Y11, Y11, Y11
 	VPXOR   Y12, Y12, Y12
 	VPXOR   Y13, Y13, Y13
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(DI*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
-	VPMOVZXWD 16(R8), Y0
-	VPMOVZXWD 16(R8)(DI*1), Y1
-	VPMOVZXWD 16(R8)(DI*2), Y2
-	VPMOVZXWD 16(R8)(R9*1), Y3
-	VPSLLD    $0x10, Y0, Y0
-	VPSLLD    $0x10, Y1, Y1
-	VPSLLD    $0x10, Y2, Y2
-	VPSLLD    $0x10, Y3, Y3
-	VMOVUPS   32(SI), Y4
-	VMULPS    Y0, Y4, Y5
-	VADDPS    Y5, Y6, Y6
-	VMULPS    Y1, Y4, Y5
-	VADDPS    Y5, Y7, Y7
-	VMULPS    Y2, Y4, Y5
-	VADDPS    Y5, Y8, Y8
-	VMULPS    Y3, Y4, Y5
-	VADDPS    Y5, Y9, Y9
-	VMOVUPS   32(SI)(BX*1), Y4
-	VMULPS    Y0, Y4, Y5
-	VADDPS    Y5, Y10, Y10
-	VMULPS    Y1, Y4, Y5
-	VADDPS    Y5, Y11, Y11
-	VMULPS    Y2, Y4, Y5
-	VADDPS    Y5, Y12, Y12
-	VMULPS    Y3, Y4, Y5
-	VADDPS    Y5, Y13, Y13
-	ADDQ      $+64, SI
-	ADDQ      $+32, R8
-	DECQ      R10
-	JNZ       step1
+	VPMOVZXWD  16(R8), Y0
+	VPMOVZXWD  16(R8)(DI*1), Y1
+	VPMOVZXWD  16(R8)(DI*2), Y2
+	VPMOVZXWD  16(R8)(R9*1), Y3
+	VPSLLD     $0x10, Y0, Y0
+	VPSLLD     $0x10, Y1, Y1
+	VPSLLD     $0x10, Y2, Y2
+	VPSLLD     $0x10, Y3, Y3
+	VMOVUPS    32(SI), Y4
+	VMULPS     Y0, Y4, Y5
+	VADDPS     Y5, Y6, Y6
+	VMULPS     Y1, Y4, Y5
+	VADDPS     Y5, Y7, Y7
+	VMULPS     Y2, Y4, Y5
+	VADDPS     Y5, Y8, Y8
+	VMULPS     Y3, Y4, Y5
+	VADDPS     Y5, Y9, Y9
+	VMOVUPS    32(SI)(BX*1), Y4
+	VMULPS     Y0, Y4, Y5
+	VADDPS     Y5, Y10, Y10
+	VMULPS     Y1, Y4, Y5
+	VADDPS     Y5, Y11, Y11
+	VMULPS     Y2, Y4, Y5
+	VADDPS     Y5, Y12, Y12
+	VMULPS     Y3, Y4, Y5
+	VADDPS     Y5, Y13, Y13
+	PREFETCHT1 64(R10)
+	ADDQ       $+128, R10
+	ADDQ       $+64, SI
+	ADDQ       $+32, R8
+	DECQ       R11
+	JNZ        step1
 
 tail1:
 	VADDPS       (SP), Y6, Y6
@@ -2129,8 +2159,9 @@ tail0:
 	MOVQ    AX, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
-	MOVQ    dim+24(FP), R9
-	SHRQ    $0x04, R9
+	LEAQ    (AX)(DI*8), R9
+	MOVQ    dim+24(FP), R10
+	SHRQ    $0x04, R10
 	JZ      tail1
 
 step1:
@@ -2142,9 +2173,10 @@ step1:
 	VMOVUPS   32(SI)(BX*1), Y1
 	VMULPS    Y0, Y1, Y1
 	VADDPS    Y1, Y3, Y3
+	ADDQ      $+32, R9
 	ADDQ      $+64, SI
 	ADDQ      $+32, R8
-	DECQ      R9
+	DECQ      R10
 	JNZ       step1
 
 tail1:
@@ -2244,9 +2276,7 @@ step0:
 	VMULPS     Y0, Y1, Y0
 	VADDPS     Y0, Y9, Y9
 	PREFETCHT1 (R10)
-	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	PREFETCHT1 192(R10)
 	ADDQ       $+256, R10
 	ADDQ       $+64, BX
 	ADDQ       $+32, DI
@@ -2274,49 +2304,53 @@ tail0:
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
+	LEAQ    (AX)(SI*8), R10
+	MOVQ    dim+24(FP), R11
+	SHRQ    $0x04, R11
 	JZ      tail1
 
 step1:
-	VMOVUPS   32(BX), Y1
-	VPMOVZXWD 16(DI), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y2, Y2
-	VPMOVZXWD 16(DI)(SI*1), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y3, Y3
-	VPMOVZXWD 16(DI)(SI*2), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y4, Y4
-	VPMOVZXWD 16(DI)(R9*1), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y5, Y5
-	VPMOVZXWD 16(R8), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y6, Y6
-	VPMOVZXWD 16(R8)(SI*1), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y7, Y7
-	VPMOVZXWD 16(R8)(SI*2), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y8, Y8
-	VPMOVZXWD 16(R8)(R9*1), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y9, Y9
-	ADDQ      $+64, BX
-	ADDQ      $+32, DI
-	ADDQ      $+32, R8
-	DECQ      R10
-	JNZ       step1
+	VMOVUPS    32(BX), Y1
+	VPMOVZXWD  16(DI), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y2, Y2
+	VPMOVZXWD  16(DI)(SI*1), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y3, Y3
+	VPMOVZXWD  16(DI)(SI*2), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y4, Y4
+	VPMOVZXWD  16(DI)(R9*1), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y5, Y5
+	VPMOVZXWD  16(R8), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y6, Y6
+	VPMOVZXWD  16(R8)(SI*1), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y7, Y7
+	VPMOVZXWD  16(R8)(SI*2), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y8, Y8
+	VPMOVZXWD  16(R8)(R9*1), Y0
+	VPSLLD     $0x10, Y0, Y0
+	VMULPS     Y0, Y1, Y0
+	VADDPS     Y0, Y9, Y9
+	PREFETCHT1 64(R10)
+	PREFETCHT1 192(R10)
+	ADDQ       $+256, R10
+	ADDQ       $+64, BX
+	ADDQ       $+32, DI
+	ADDQ       $+32, R8
+	DECQ       R11
+	JNZ        step1
 
 tail1:
 	VADDPS       (SP), Y2, Y2
@@ -2410,8 +2444,9 @@ tail0:
 	MOVQ    q+8(FP), BX
 	MOVQ    AX, DI
 	VPXOR   Y2, Y2, Y2
-	MOVQ    dim+24(FP), R8
-	SHRQ    $0x04, R8
+	LEAQ    (AX)(SI*8), R8
+	MOVQ    dim+24(FP), R9
+	SHRQ    $0x04, R9
 	JZ      tail1
 
 step1:
@@ -2420,9 +2455,10 @@ step1:
 	VPSLLD    $0x10, Y0, Y0
 	VMULPS    Y0, Y1, Y0
 	VADDPS    Y0, Y2, Y2
+	ADDQ      $+32, R8
 	ADDQ      $+64, BX
 	ADDQ      $+32, DI
-	DECQ      R8
+	DECQ      R9
 	JNZ       step1
 
 tail1:
