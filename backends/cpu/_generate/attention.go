@@ -115,7 +115,9 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 		c.ADDQ(operand.I32(registers*s.width), cols)
 	}
 	tiles("many", registers)
-	tiles("one", 1)
+	if s.width == sumLanes || registers*s.width > sumLanes { // columns may be left over
+		tiles("one", 1)
+	}
 	if s.width == sumLanes {
 		mask := ragged(c, cols)
 		c.KTESTW(mask, mask)

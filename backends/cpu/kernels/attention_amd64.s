@@ -90,58 +90,6 @@ manyposition:
 
 manyend:
 	ADDQ $+16, CX
-	SUBQ $+8, CX
-	JLT  oneend
-
-one:
-	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R12
-	MOVQ  dim+24(FP), R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	MOVQ  AX, R11
-	ADDQ  AX, R13
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-
-oneposition:
-	VMOVUPS      (R11), Y4
-	VBROADCASTSS (SI), Y5
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y0, Y0
-	VBROADCASTSS (SI)(BX*1), Y5
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y1, Y1
-	VBROADCASTSS (SI)(BX*2), Y5
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y2, Y2
-	VBROADCASTSS (SI)(DI*1), Y5
-	VMULPS       Y4, Y5, Y4
-	VADDPS       Y4, Y3, Y3
-	ADDQ         $+4, SI
-	PREFETCHT0   (R13)
-	PREFETCHT1   32(R11)
-	ADDQ         DX, R13
-	ADDQ         DX, R11
-	DECQ         R12
-	JNZ          oneposition
-	VMOVUPS      Y0, (R9)
-	VMOVUPS      Y1, (R9)(R8*1)
-	VMOVUPS      Y2, (R9)(R8*2)
-	VMOVUPS      Y3, (R9)(R10*1)
-	ADDQ         $+32, R9
-	ADDQ         $+32, AX
-	SUBQ         $+8, CX
-	JGE          one
-
-oneend:
-	ADDQ $+8, CX
 	VZEROUPPER
 	RET
 
@@ -489,57 +437,6 @@ manyposition:
 
 manyend:
 	ADDQ $+16, CX
-	SUBQ $+8, CX
-	JLT  oneend
-
-one:
-	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R12
-	MOVQ  dim+24(FP), R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	MOVQ  AX, R11
-	ADDQ  AX, R13
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-
-oneposition:
-	VPMOVSXBD    (R11), Y4
-	VCVTDQ2PS    Y4, Y4
-	VBROADCASTSS (SI), Y5
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y0, Y0
-	VBROADCASTSS (SI)(BX*1), Y5
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y1, Y1
-	VBROADCASTSS (SI)(BX*2), Y5
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y2, Y2
-	VBROADCASTSS (SI)(DI*1), Y5
-	VMULPS       Y4, Y5, Y4
-	VADDPS       Y4, Y3, Y3
-	ADDQ         $+4, SI
-	PREFETCHT0   (R13)
-	PREFETCHT1   8(R11)
-	ADDQ         DX, R13
-	ADDQ         DX, R11
-	DECQ         R12
-	JNZ          oneposition
-	VMOVUPS      Y0, (R9)
-	VMOVUPS      Y1, (R9)(R8*1)
-	VMOVUPS      Y2, (R9)(R8*2)
-	VMOVUPS      Y3, (R9)(R10*1)
-	ADDQ         $+32, R9
-	ADDQ         $+8, AX
-	SUBQ         $+8, CX
-	JGE          one
-
-oneend:
-	ADDQ $+8, CX
 	VZEROUPPER
 	RET
 
