@@ -91,8 +91,22 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	for i := range c.e.scratch {
 		c.e.scratch[i] = c.need.scratch()
 	}
-	c.e.pool = newPool(opts.Threads)
+	c.e.ahead()
+	c.e.pool = newPool(opts.Threads, b.kernels.Read)
 	return c.e, nil
+}
+
+// ahead tells each operation which one reads weights next; after the last it is the first of the next step.
+func (e *executor) ahead() {
+	var next reader
+	for range 2 {
+		for i := len(e.ops) - 1; i >= 0; i-- {
+			e.ops[i].next = next
+			if r, ok := e.ops[i].task.(reader); ok {
+				next = r
+			}
+		}
+	}
 }
 
 // complete fills in defaults and checks the options against the program.

@@ -27,6 +27,8 @@ type operation struct {
 	task task
 	// op is the index of the program's operation, of which this may be a part.
 	op int
+	// next is the next task that reads weights; nil for none.
+	next reader
 	// kind indexes the executor's profile.
 	kind int
 	// bytes is the number of weight bytes read.

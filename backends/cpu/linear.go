@@ -37,10 +37,15 @@ func (p *product) batch(tiles []tile) int {
 	return max(n, 1)
 }
 
+// bytes returns blocks [first, end) of the matrix.
+func (p *product) bytes(first, end int) []byte {
+	return p.data[first*p.m.BlockBytes() : end*p.m.BlockBytes()]
+}
+
 // dot sums blocks [first, first+n) with the rows of a tile.
 func (p *product) dot(e *executor, totals []int32, t tile, first, n int) {
 	m, o := p.m, p.operand
-	e.kernels.Dot(totals, p.data[first*m.BlockBytes():][:n*m.BlockBytes()], o.tile(t), kernels.Shape{
+	e.kernels.Dot(totals, p.bytes(first, first+n), o.tile(t), kernels.Shape{
 		Bits: m.Bits, Rows: t.rows * o.planes, Blocks: n, Stride: m.BlockBytes(), Groups: m.Groups(), Steps: m.Steps() / m.Groups(),
 	})
 }
@@ -86,6 +91,19 @@ func (l *linear) do(worker, first, end int) {
 		l.part(s, p, max(first, 0), min(end, p.blocks))
 		first, end = first-p.blocks, end-p.blocks
 	}
+}
+
+// weights implements reader.
+func (l *linear) weights(worker, workers int) []byte {
+	first, end := l.units*worker/workers, l.units*(worker+1)/workers
+	for i := range l.parts {
+		p := &l.parts[i]
+		if first < p.blocks {
+			return p.bytes(p.firstBlock+first, p.firstBlock+min(end, p.blocks))
+		}
+		first, end = first-p.blocks, end-p.blocks
+	}
+	return nil
 }
 
 // part computes blocks [first, end) of a part.
@@ -141,6 +159,11 @@ func (g *gateUp) do(worker, first, end int) {
 	}
 }
 
+// weights implements reader.
+func (g *gateUp) weights(worker, workers int) []byte {
+	return g.gate.bytes(2*(g.units*worker/workers), 2*(g.units*(worker+1)/workers))
+}
+
 // tile computes n pairs of blocks for the rows of a tile.
 func (g *gateUp) tile(s *scratch, t tile, first, n int) {
 	sums := t.rows * g.gate.operand.planes * g.gate.m.Groups() * quant.BlockRows
@@ -171,6 +194,19 @@ type floatLinear struct {
 
 // size implements task.
 func (l *floatLinear) size() (units, work int) { return l.rows, l.rows * l.m.Cols * l.e.live }
+
+// weights implements reader.
+func (l *floatLinear) weights(worker, workers int) []byte {
+	first, end := l.rows*worker/workers, l.rows*(worker+1)/workers
+	size := l.m.RowBytes()
+	for _, p := range l.parts {
+		if first < p.Rows {
+			return l.data[(p.First+first)*size : (p.First+min(end, p.Rows))*size]
+		}
+		first, end = first-p.Rows, end-p.Rows
+	}
+	return nil
+}
 
 // do implements task.
 func (l *floatLinear) do(_, first, end int) {

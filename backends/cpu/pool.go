@@ -14,7 +14,20 @@ type task interface {
 	do(worker, first, end int)
 }
 
+// reader is a task that reads weights.
+type reader interface {
+	task
+	// weights returns weights that a worker's share begins with. It may be
+	// called while the step goes on, and reads nothing that a step changes.
+	weights(worker, workers int) []byte
+}
+
 const (
+	// warmBytes is how much of the weights that it needs next a waiting thread
+	// brings into its cache: a good part of a core's second level.
+	warmBytes = 512 << 10
+	// warmStep is how much of it between two looks for work.
+	warmStep = 4 << 10
 	// minWork is the number of multiplications below which waking other threads costs more than it saves.
 	minWork = 1 << 17
 	// maxPieces is into how many pieces the share of a worker is cut at most, so
@@ -30,9 +43,11 @@ const (
 // share of its own, which lies in one piece in memory, and takes from the shares
 // of others when it is done. The caller of run is worker 0 and never waits for a
 // worker that has not begun: what others have not claimed it does itself, so a
-// busy machine costs no more than the help it withholds. Workers sleep when
-// there is nothing to do.
+// busy machine costs no more than the help it withholds. A worker that waits
+// reads the weights that it will need next, so that memory is not idle while a
+// task too small to share is done. Workers sleep when there is nothing to do.
 type pool struct {
+	read   func(data []byte) uint64
 	shares []share
 	number atomic.Uint32 // of the current task
 
@@ -56,9 +71,9 @@ type share struct {
 	_     [56]byte // a cache line of its own
 }
 
-// newPool starts workers-1 threads.
-func newPool(workers int) *pool {
-	p := &pool{shares: make([]share, workers), asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
+// newPool starts workers-1 threads. read reads memory.
+func newPool(workers int, read func(data []byte) uint64) *pool {
+	p := &pool{read: read, shares: make([]share, workers), asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
 	for w := 1; w < workers; w++ {
 		p.wake[w] = make(chan struct{}, 1)
 		p.done.Add(1)
@@ -94,6 +109,16 @@ func (p *pool) run(op *operation) {
 			runtime.Gosched()
 		}
 	}
+}
+
+// ahead returns the weights that worker w will begin the operation after the current one with.
+func (p *pool) ahead(w int) []byte {
+	op := p.op.Load()
+	if op == nil || op.next == nil {
+		return nil
+	}
+	data := op.next.weights(w, len(p.shares))
+	return data[:min(len(data), warmBytes)]
 }
 
 // work claims and does pieces, first of the worker's own share, until there are none.
@@ -145,7 +170,13 @@ func (p *pool) loop(w int) {
 // await returns the number of the current task when it is later than the seen one, or when the pool closes.
 func (p *pool) await(w int, seen uint32) uint32 {
 	news := func() bool { return p.number.Load() != seen || p.closing.Load() }
+	ahead := p.ahead(w)
 	for {
+		for len(ahead) > 0 && !news() {
+			n := min(len(ahead), warmStep)
+			p.read(ahead[:n])
+			ahead = ahead[n:]
+		}
 		for i := range spins + yields {
 			if news() {
 				return p.number.Load()

@@ -30,7 +30,7 @@ func (c *counting) do(worker, first, end int) {
 func TestPool(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 2, 3, 8} {
-		p := newPool(workers)
+		p := newPool(workers, nil)
 		for i := range 3000 {
 			units := i % 131
 			c := &counting{make([]atomic.Int32, units), make([]atomic.Int32, units)}
@@ -78,7 +78,7 @@ func (m *meeting) do(int, int, int) {
 func TestPoolWakes(t *testing.T) {
 	t.Parallel()
 	const workers = 4
-	p := newPool(workers)
+	p := newPool(workers, nil)
 	defer p.close()
 	asleep := func() bool {
 		return !slices.ContainsFunc([]int{1, 2, 3}, func(w int) bool { return !p.asleep[w].Load() })
