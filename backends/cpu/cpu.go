@@ -164,7 +164,7 @@ type needs struct{ words, totals, sharers, headDim int }
 // scratch returns a worker's memory.
 func (n needs) scratch() scratch {
 	return scratch{
-		digits:  make([]uint32, n.words),
+		digits:  make([]uint32, quantizeRows*n.words),
 		totals:  make([]int32, n.totals),
 		more:    make([]int32, n.totals),
 		gate:    make([]float32, n.totals),
@@ -341,7 +341,7 @@ func (c *compiler) linear(o *program.Linear) {
 		n := (p.Rows + quant.BlockRows - 1) / quant.BlockRows
 		r := c.rounding(p.Rounding)
 		t.parts = append(t.parts, linearPart{
-			product:    product{m, data, c.operand(q, r.InScale, c.planes(r)), r.OutScale, one(o.Mul)},
+			product:    newProduct(m, data, c.operand(q, r.InScale, c.planes(r)), r.OutScale, one(o.Mul)),
 			firstBlock: p.First / quant.BlockRows, blocks: n, rows: p.Rows, out: p.Out,
 		})
 		t.units += n
@@ -358,8 +358,8 @@ func (c *compiler) gateUp(o *program.GateUp) {
 	planes := max(c.planes(gate), c.planes(up))
 	t := &gateUp{
 		e: c.e, out: o.Out, units: m.NumBlocks() / 2, work: m.Rows * m.Cols,
-		gate: product{m, data, c.operand(q, gate.InScale, planes), gate.OutScale, 1},
-		up:   product{m, data, c.operand(q, up.InScale, planes), up.OutScale, 1},
+		gate: newProduct(m, data, c.operand(q, gate.InScale, planes), gate.OutScale, 1),
+		up:   newProduct(m, data, c.operand(q, up.InScale, planes), up.OutScale, 1),
 	}
 	c.add("quantize", q)
 	c.addProduct("gate and up", m, m.SizeBytes(), t)

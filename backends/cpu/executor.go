@@ -267,7 +267,7 @@ func (e *executor) setLive(n int) {
 
 // scratch is a worker's memory.
 type scratch struct {
-	digits       []uint32 // of one row
+	digits       []uint32 // of a few rows
 	totals, more []int32  // of the blocks at hand
 	gate, up     []float32
 	final        kernels.Final

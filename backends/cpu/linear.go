@@ -22,6 +22,17 @@ type product struct {
 	operand *operand
 	out     float32 // output grid
 	mul     float32
+
+	// of the matrix
+	blockBytes, codeBytes, groups, groupSteps int
+}
+
+// newProduct binds a matrix.
+func newProduct(m quant.Matrix, data []byte, o *operand, out, mul float32) product {
+	return product{
+		m: m, data: data, operand: o, out: out, mul: mul,
+		blockBytes: m.BlockBytes(), codeBytes: m.BlockCodeBytes(), groups: m.Groups(), groupSteps: m.Steps() / m.Groups(),
+	}
 }
 
 // batch returns how many blocks are worked on at once with the largest tile.
@@ -30,38 +41,37 @@ func (p *product) batch(tiles []tile) int {
 	for _, t := range tiles {
 		most = max(most, t.rows)
 	}
-	n := maxTotals / (most * p.operand.planes * p.m.Groups() * quant.BlockRows)
+	n := maxTotals / (most * p.operand.planes * p.groups * quant.BlockRows)
 	if len(tiles) > 1 {
-		n = min(n, maxCodes/p.m.BlockBytes())
+		n = min(n, maxCodes/p.blockBytes)
 	}
 	return max(n, 1)
 }
 
 // bytes returns blocks [first, end) of the matrix.
 func (p *product) bytes(first, end int) []byte {
-	return p.data[first*p.m.BlockBytes() : end*p.m.BlockBytes()]
+	return p.data[first*p.blockBytes : end*p.blockBytes]
 }
 
 // dot sums blocks [first, first+n) with the rows of a tile.
 func (p *product) dot(e *executor, totals []int32, t tile, first, n int) {
-	m, o := p.m, p.operand
+	o := p.operand
 	e.kernels.Dot(totals, p.bytes(first, first+n), o.tile(t), kernels.Shape{
-		Bits: m.Bits, Rows: t.rows * o.planes, Blocks: n, Stride: m.BlockBytes(), Groups: m.Groups(), Steps: m.Steps() / m.Groups(),
+		Bits: p.m.Bits, Rows: t.rows * o.planes, Blocks: n, Stride: p.blockBytes, Groups: p.groups, Steps: p.groupSteps,
 	})
 }
 
 // finish makes floats of n blocks' sums, where block i is first + i*every of the
 // matrix: dst[row*stride + i*16 + lane].
 func (p *product) finish(e *executor, s *scratch, dst []float32, stride int, totals []int32, t tile, first, every, n int) {
-	m, o := p.m, p.operand
-	groups := m.Groups()
+	o := p.operand
 	s.final = kernels.Final{
-		Blocks: n, Groups: groups, Rows: t.rows, Planes: o.planes,
-		Half: m.Group > 0, ScaleStride: every * m.BlockBytes(),
-		Starts: o.starts[t.first*groups:], Steps: o.steps[t.first:],
+		Blocks: n, Groups: p.groups, Rows: t.rows, Planes: o.planes,
+		Half: p.m.Group > 0, ScaleStride: every * p.blockBytes,
+		Starts: o.starts[t.first*p.groups:], Steps: o.steps[t.first:],
 		Out: p.out, Mul: p.mul,
 	}
-	e.kernels.Finish(dst, stride, totals, p.data[first*m.BlockBytes()+m.BlockCodeBytes():], &s.final)
+	e.kernels.Finish(dst, stride, totals, p.data[first*p.blockBytes+p.codeBytes:], &s.final)
 }
 
 // linear is the task of program.Linear over codes; a unit is a block of a part.
@@ -166,7 +176,7 @@ func (g *gateUp) weights(worker, workers int) []byte {
 
 // tile computes n pairs of blocks for the rows of a tile.
 func (g *gateUp) tile(s *scratch, t tile, first, n int) {
-	sums := t.rows * g.gate.operand.planes * g.gate.m.Groups() * quant.BlockRows
+	sums := t.rows * g.gate.operand.planes * g.gate.groups * quant.BlockRows
 	for i := range n { // in the order in which they lie
 		g.gate.dot(g.e, s.totals[i*sums:], t, 2*(first+i), 1)
 		g.up.dot(g.e, s.more[i*sums:], t, 2*(first+i)+1, 1)

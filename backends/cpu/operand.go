@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -29,25 +30,19 @@ func fixedPoint(a backends.Activations) (planes int, limit float32) {
 type tile struct{ first, rows int }
 
 // tilings holds, for each number of digits, how the live rows are cut.
-type tilings [3]struct {
-	tiles []tile
-	of    []int // the tile of each row
-}
+type tilings [kernels.MaxPlanes]struct{ tiles []tile }
 
 // cut divides n rows into the largest tiles that the kernels take.
 func (t *tilings) cut(n int, sizes []int) {
 	for p := range t {
 		planes, s := p+1, &t[p]
-		s.tiles, s.of = s.tiles[:0], s.of[:0]
+		s.tiles = s.tiles[:0]
 		for first := 0; first < n; {
 			rows := 1
 			for _, size := range sizes {
 				if size%planes == 0 && size/planes <= n-first {
 					rows = size / planes
 				}
-			}
-			for range rows {
-				s.of = append(s.of, len(s.tiles))
 			}
 			s.tiles = append(s.tiles, tile{first, rows})
 			first += rows
@@ -95,7 +90,10 @@ func (o *operand) tile(t tile) []uint32 {
 	return o.digits.words[t.first*n:][:t.rows*n]
 }
 
-// quantize is the task that fills operands; a unit is a row.
+// quantizeRows is the number of rows of a tile whose digits are laid side by side at once.
+const quantizeRows = 4
+
+// quantize is the task that fills operands; a unit is a few rows of a tile.
 type quantize struct {
 	e        *executor
 	in       program.BufferID
@@ -105,58 +103,70 @@ type quantize struct {
 
 // size implements task.
 func (q *quantize) size() (units, work int) {
-	return q.e.live, 2 * q.e.live * q.m.Cols * len(q.operands)
+	for _, o := range q.operands {
+		for _, t := range q.e.tilings[o.planes-1].tiles {
+			units += parts(t)
+		}
+	}
+	return units, 2 * q.e.live * q.m.Cols * len(q.operands)
 }
+
+// parts returns the number of units of a tile.
+func parts(t tile) int { return (t.rows + quantizeRows - 1) / quantizeRows }
 
 // do implements task.
 func (q *quantize) do(worker, first, end int) {
 	s := &q.e.scratch[worker]
-	for r := first; r < end; r++ {
-		x := q.e.row(q.in, r)
-		for _, o := range q.operands {
-			q.row(s, o, x, r)
+	u := 0
+	for _, o := range q.operands {
+		for _, t := range q.e.tilings[o.planes-1].tiles {
+			for p := range parts(t) {
+				if u >= first && u < end {
+					q.rows(s, o, t, p*quantizeRows)
+				}
+				u++
+			}
 		}
 	}
 }
 
-// row makes the digits of one row.
-func (q *quantize) row(s *scratch, o *operand, x []float32, r int) {
-	k := q.e.kernels
-	tiling := &q.e.tilings[o.planes-1]
-	t := tiling.tiles[tiling.of[r]]
-	dst, single := o.tile(t), t.rows*o.planes == 1
-	row := s.digits[:o.planes*o.words]
-	if single {
-		row = dst
+// rows makes the digits of some rows of a tile, from its row at on.
+func (q *quantize) rows(s *scratch, o *operand, t tile, at int) {
+	dst := o.tile(t)
+	if t.rows*o.planes == 1 {
+		q.row(dst, o, t.first)
+		return
 	}
+	n := min(quantizeRows, t.rows-at)
+	size := o.planes * o.words
+	for r := range n {
+		q.row(s.digits[r*size:][:size], o, t.first+at+r)
+	}
+	q.e.kernels.Interleave(dst[at*o.planes:], t.rows*o.planes, s.digits[:n*size], n*o.planes)
+}
+
+// row makes the digits of one row, plane after plane.
+func (q *quantize) row(dst []uint32, o *operand, r int) {
+	k, x := q.e.kernels, q.e.row(q.in, r)
 	if used := (len(x) + 3) / 4; used < o.words {
-		clear(row)
+		clear(dst)
 	}
 	var sum int64
 	if o.grid != 0 {
 		o.steps[r] = o.grid
-		sum = k.Quantize(row, x, 1, o.grid, -128, 127)
+		sum = k.Quantize(dst, x, o.planes, o.grid, -128, 127)
 	} else if step := k.MaxAbs(x) / q.e.limit; step == 0 {
 		o.steps[r] = 0
-		clear(row)
+		clear(dst)
 	} else {
 		o.steps[r] = step
-		sum = k.Quantize(row, x, o.planes, step, -q.e.limit, q.e.limit)
+		sum = k.Quantize(dst, x, o.planes, step, -q.e.limit, q.e.limit)
 	}
 	midpoint := -float64(q.m.Midpoint())
 	if groups := q.m.Groups(); q.m.Group > 0 {
-		sumGroups(o.starts[r*groups:][:groups], row, o.planes, q.m.Group/4, midpoint)
+		sumGroups(o.starts[r*groups:][:groups], dst, o.planes, q.m.Group/4, midpoint)
 	} else {
 		o.starts[r] = midpoint * float64(sum)
-	}
-	if !single {
-		for p := range o.planes {
-			at := (r-t.first)*o.planes + p
-			for _, w := range row[p*o.words:][:o.words] {
-				dst[at] = w
-				at += t.rows * o.planes
-			}
-		}
 	}
 }
 

@@ -121,9 +121,6 @@ func (d *dot256) steps(l dotLoops, left reg.GPVirtual, from, to int) {
 	digits, product := d.YMM(), d.YMM()
 	label := fmt.Sprintf("step%d", from)
 	d.Label(label)
-	if from == 0 {
-		d.PREFETCHT0(operand.Mem{Base: l.w, Disp: prefetchBytes})
-	}
 	// Digits are loaded once for the parts whose codes are in registers together.
 	together := parts
 	if d.rows == 3 {

@@ -10,13 +10,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const (
-	// stepBytes is the size of a step of a block.
-	stepBytes = 64
-	// prefetchBytes is how far ahead of the codes in use the next ones are
-	// asked for: about what a core's memory latency times its bandwidth holds.
-	prefetchBytes = 4096
-)
+// stepBytes is the size of a step of a block. Steps follow each other through a
+// worker's whole share of a matrix, which the hardware fetches ahead better
+// alone: asking for lines in software cost a tenth of the bandwidth.
+const stepBytes = 64
 
 // tiles512 lists the numbers of activation rows of the AVX-512 kernels: with 24
 // sums, what is left of the 32 registers holds codes, mask and a temporary.
@@ -122,7 +119,6 @@ func dot512(c *build.Context, bits, rows int) {
 		label := "step"
 		c.Label(label)
 		c.VMOVDQU64(operand.Mem{Base: l.w}, codes)
-		c.PREFETCHT0(operand.Mem{Base: l.w, Disp: prefetchBytes})
 		for j := range words {
 			v := field
 			switch {

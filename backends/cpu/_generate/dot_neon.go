@@ -2,6 +2,9 @@ package main
 
 import "fmt"
 
+// prefetchBytes is how far ahead of the bytes in use the next ones are asked for.
+const prefetchBytes = 4096
+
 // tilesNEON lists the numbers of activation rows of the NEON kernels: with 24
 // sums, what is left of the 32 registers holds codes and digits.
 var tilesNEON = []int{1, 2, 3, 4, 6}

@@ -32,6 +32,7 @@ var amd64 = []struct {
 	{"sums", addSums},
 	{"attention", addAttention},
 	{"pointwise", addPointwise},
+	{"interleave", addInterleave},
 }
 
 // forARM64 lists the files for arm64 and what adds their functions.

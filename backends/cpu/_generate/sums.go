@@ -357,7 +357,6 @@ func read(c *build.Context, s simd) {
 	c.JLT(operand.LabelRef("rest"))
 	c.Label("four")
 	for i := range unroll {
-		c.PREFETCHT1(operand.Mem{Base: data, Disp: prefetchBytes + 64*i})
 		line(i)
 	}
 	c.ADDQ(operand.I32(64*unroll), data)

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func dot2x1AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x1AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -31,7 +31,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z5
-	PREFETCHT0    4096(CX)
 	VPANDD        Z5, Z0, Z6
 	VPDPBUSD.BCST (R11), Z6, Z1
 	VPSRLW        $0x02, Z5, Z6
@@ -62,7 +61,7 @@ step:
 	RET
 
 // func dot2x2AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x2AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -92,7 +91,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z9
-	PREFETCHT0    4096(CX)
 	VPANDD        Z9, Z0, Z10
 	VPDPBUSD.BCST (R11), Z10, Z1
 	VPDPBUSD.BCST 4(R11), Z10, Z2
@@ -131,7 +129,7 @@ step:
 	RET
 
 // func dot2x3AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x3AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -165,7 +163,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z13
-	PREFETCHT0    4096(CX)
 	VPANDD        Z13, Z0, Z14
 	VPDPBUSD.BCST (R11), Z14, Z1
 	VPDPBUSD.BCST 4(R11), Z14, Z2
@@ -212,7 +209,7 @@ step:
 	RET
 
 // func dot2x4AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x4AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -242,7 +239,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z9
-	PREFETCHT0    4096(CX)
 	VPANDD        Z9, Z0, Z10
 	VPDPBUSD.BCST (R11), Z10, Z1
 	VPDPBUSD.BCST 4(R11), Z10, Z2
@@ -289,7 +285,7 @@ step:
 	RET
 
 // func dot2x6AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x6AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -323,7 +319,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z13
-	PREFETCHT0    4096(CX)
 	VPANDD        Z13, Z0, Z14
 	VPDPBUSD.BCST (R11), Z14, Z1
 	VPDPBUSD.BCST 4(R11), Z14, Z2
@@ -382,7 +377,7 @@ step:
 	RET
 
 // func dot2x8AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x8AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -412,7 +407,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z9
-	PREFETCHT0    4096(CX)
 	VPANDD        Z9, Z0, Z10
 	VPDPBUSD.BCST (R11), Z10, Z1
 	VPDPBUSD.BCST 4(R11), Z10, Z2
@@ -475,7 +469,7 @@ step:
 	RET
 
 // func dot2x12AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x12AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -509,7 +503,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z13
-	PREFETCHT0    4096(CX)
 	VPANDD        Z13, Z0, Z14
 	VPDPBUSD.BCST (R11), Z14, Z1
 	VPDPBUSD.BCST 4(R11), Z14, Z2
@@ -592,7 +585,7 @@ step:
 	RET
 
 // func dot2x16AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x16AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -630,7 +623,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z17
-	PREFETCHT0    4096(CX)
 	VPANDD        Z17, Z0, Z18
 	VPDPBUSD.BCST (R11), Z18, Z1
 	VPDPBUSD.BCST 4(R11), Z18, Z2
@@ -733,7 +725,7 @@ step:
 	RET
 
 // func dot2x24AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot2x24AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -779,7 +771,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z25
-	PREFETCHT0    4096(CX)
 	VPANDD        Z25, Z0, Z26
 	VPDPBUSD.BCST (R11), Z26, Z1
 	VPDPBUSD.BCST 4(R11), Z26, Z2
@@ -922,7 +913,7 @@ step:
 	RET
 
 // func dot4x1AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x1AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -946,7 +937,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z3
-	PREFETCHT0    4096(CX)
 	VPANDD        Z3, Z0, Z4
 	VPDPBUSD.BCST (R11), Z4, Z1
 	VPSRLW        $0x04, Z3, Z4
@@ -969,7 +959,7 @@ step:
 	RET
 
 // func dot4x2AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x2AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -995,7 +985,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z5
-	PREFETCHT0    4096(CX)
 	VPANDD        Z5, Z0, Z6
 	VPDPBUSD.BCST (R11), Z6, Z1
 	VPDPBUSD.BCST 4(R11), Z6, Z2
@@ -1022,7 +1011,7 @@ step:
 	RET
 
 // func dot4x3AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x3AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -1050,7 +1039,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z7
-	PREFETCHT0    4096(CX)
 	VPANDD        Z7, Z0, Z8
 	VPDPBUSD.BCST (R11), Z8, Z1
 	VPDPBUSD.BCST 4(R11), Z8, Z2
@@ -1081,7 +1069,7 @@ step:
 	RET
 
 // func dot4x4AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x4AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -1111,7 +1099,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z9
-	PREFETCHT0    4096(CX)
 	VPANDD        Z9, Z0, Z10
 	VPDPBUSD.BCST (R11), Z10, Z1
 	VPDPBUSD.BCST 4(R11), Z10, Z2
@@ -1146,7 +1133,7 @@ step:
 	RET
 
 // func dot4x6AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x6AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -1180,7 +1167,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z13
-	PREFETCHT0    4096(CX)
 	VPANDD        Z13, Z0, Z14
 	VPDPBUSD.BCST (R11), Z14, Z1
 	VPDPBUSD.BCST 4(R11), Z14, Z2
@@ -1223,7 +1209,7 @@ step:
 	RET
 
 // func dot4x8AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x8AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -1253,7 +1239,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z9
-	PREFETCHT0    4096(CX)
 	VPANDD        Z9, Z0, Z10
 	VPDPBUSD.BCST (R11), Z10, Z1
 	VPDPBUSD.BCST 4(R11), Z10, Z2
@@ -1296,7 +1281,7 @@ step:
 	RET
 
 // func dot4x12AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x12AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -1330,7 +1315,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z13
-	PREFETCHT0    4096(CX)
 	VPANDD        Z13, Z0, Z14
 	VPDPBUSD.BCST (R11), Z14, Z1
 	VPDPBUSD.BCST 4(R11), Z14, Z2
@@ -1385,7 +1369,7 @@ step:
 	RET
 
 // func dot4x16AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x16AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -1423,7 +1407,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z17
-	PREFETCHT0    4096(CX)
 	VPANDD        Z17, Z0, Z18
 	VPDPBUSD.BCST (R11), Z18, Z1
 	VPDPBUSD.BCST 4(R11), Z18, Z2
@@ -1490,7 +1473,7 @@ step:
 	RET
 
 // func dot4x24AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·dot4x24AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
@@ -1536,7 +1519,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z25
-	PREFETCHT0    4096(CX)
 	VPANDD        Z25, Z0, Z26
 	VPDPBUSD.BCST (R11), Z26, Z1
 	VPDPBUSD.BCST 4(R11), Z26, Z2
@@ -1627,7 +1609,7 @@ step:
 	RET
 
 // func dot8x1AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x1AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1648,7 +1630,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z1
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z1, Z0
 	ADDQ          $+64, CX
 	ADDQ          $+4, R11
@@ -1666,7 +1647,7 @@ step:
 	RET
 
 // func dot8x2AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x2AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1688,7 +1669,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z2
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z2, Z0
 	VPDPBUSD.BCST 4(R11), Z2, Z1
 	ADDQ          $+64, CX
@@ -1708,7 +1688,7 @@ step:
 	RET
 
 // func dot8x3AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x3AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1731,7 +1711,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z3
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z3, Z0
 	VPDPBUSD.BCST 4(R11), Z3, Z1
 	VPDPBUSD.BCST 8(R11), Z3, Z2
@@ -1753,7 +1732,7 @@ step:
 	RET
 
 // func dot8x4AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x4AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1777,7 +1756,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z4
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z4, Z0
 	VPDPBUSD.BCST 4(R11), Z4, Z1
 	VPDPBUSD.BCST 8(R11), Z4, Z2
@@ -1801,7 +1779,7 @@ step:
 	RET
 
 // func dot8x6AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x6AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1827,7 +1805,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z6
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z6, Z0
 	VPDPBUSD.BCST 4(R11), Z6, Z1
 	VPDPBUSD.BCST 8(R11), Z6, Z2
@@ -1855,7 +1832,7 @@ step:
 	RET
 
 // func dot8x8AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x8AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1883,7 +1860,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z8
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z8, Z0
 	VPDPBUSD.BCST 4(R11), Z8, Z1
 	VPDPBUSD.BCST 8(R11), Z8, Z2
@@ -1915,7 +1891,7 @@ step:
 	RET
 
 // func dot8x12AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x12AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1947,7 +1923,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z12
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z12, Z0
 	VPDPBUSD.BCST 4(R11), Z12, Z1
 	VPDPBUSD.BCST 8(R11), Z12, Z2
@@ -1987,7 +1962,7 @@ step:
 	RET
 
 // func dot8x16AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x16AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -2023,7 +1998,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z16
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z16, Z0
 	VPDPBUSD.BCST 4(R11), Z16, Z1
 	VPDPBUSD.BCST 8(R11), Z16, Z2
@@ -2071,7 +2045,7 @@ step:
 	RET
 
 // func dot8x24AVX512(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+// Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·dot8x24AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -2115,7 +2089,6 @@ group:
 
 step:
 	VMOVDQU64     (CX), Z24
-	PREFETCHT0    4096(CX)
 	VPDPBUSD.BCST (R11), Z24, Z0
 	VPDPBUSD.BCST 4(R11), Z24, Z1
 	VPDPBUSD.BCST 8(R11), Z24, Z2

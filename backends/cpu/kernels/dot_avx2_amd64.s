@@ -29,7 +29,7 @@ DATA dotHigh<>+24(SB)/8, $0x0010001000100010
 GLOBL dotHigh<>(SB), RODATA|NOPTR, $32
 
 // func dot2x1AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot2x1AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -60,7 +60,6 @@ chunk:
 	VPXOR   Y2, Y2, Y2
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y4
 	VPAND        32(CX), Y0, Y5
 	VPBROADCASTD (R11), Y3
@@ -124,7 +123,7 @@ step0:
 	RET
 
 // func dot2x2AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot2x2AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -159,7 +158,6 @@ chunk:
 	VPXOR   Y4, Y4, Y4
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y7
 	VPAND        32(CX), Y0, Y8
 	VPBROADCASTD (R11), Y5
@@ -249,7 +247,7 @@ step0:
 	RET
 
 // func dot2x3AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot2x3AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -288,7 +286,6 @@ chunk:
 	VPXOR   Y6, Y6, Y6
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y9
 	VPAND        32(CX), Y0, Y10
 	VPBROADCASTD (R11), Y7
@@ -404,7 +401,7 @@ step0:
 	RET
 
 // func dot2x4AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot2x4AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -447,7 +444,6 @@ chunk:
 	VPXOR   Y8, Y8, Y8
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y11
 	VPAND        32(CX), Y0, Y12
 	VPBROADCASTD (R11), Y9
@@ -589,7 +585,7 @@ step0:
 	RET
 
 // func dot2x6AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot2x6AVX2(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -639,7 +635,6 @@ chunk:
 	VPXOR   Y11, Y11, Y11
 
 step0:
-	PREFETCHT0   4096(CX)
 	VMOVDQU      (CX), Y14
 	VPAND        dotMask2<>+0(SB), Y14, Y14
 	VMOVDQU      32(CX), Y15
@@ -835,7 +830,7 @@ step0:
 	RET
 
 // func dot4x1AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot4x1AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -866,7 +861,6 @@ chunk:
 	VPXOR   Y2, Y2, Y2
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y4
 	VPAND        32(CX), Y0, Y5
 	VPBROADCASTD (R11), Y3
@@ -908,7 +902,7 @@ step0:
 	RET
 
 // func dot4x2AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot4x2AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -943,7 +937,6 @@ chunk:
 	VPXOR   Y4, Y4, Y4
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y7
 	VPAND        32(CX), Y0, Y8
 	VPBROADCASTD (R11), Y5
@@ -1001,7 +994,7 @@ step0:
 	RET
 
 // func dot4x3AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot4x3AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -1040,7 +1033,6 @@ chunk:
 	VPXOR   Y6, Y6, Y6
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y9
 	VPAND        32(CX), Y0, Y10
 	VPBROADCASTD (R11), Y7
@@ -1114,7 +1106,7 @@ step0:
 	RET
 
 // func dot4x4AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot4x4AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -1157,7 +1149,6 @@ chunk:
 	VPXOR   Y8, Y8, Y8
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y11
 	VPAND        32(CX), Y0, Y12
 	VPBROADCASTD (R11), Y9
@@ -1247,7 +1238,7 @@ step0:
 	RET
 
 // func dot4x6AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot4x6AVX2(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1297,7 +1288,6 @@ chunk:
 	VPXOR   Y11, Y11, Y11
 
 step0:
-	PREFETCHT0   4096(CX)
 	VMOVDQU      (CX), Y14
 	VPAND        dotMask4<>+0(SB), Y14, Y14
 	VMOVDQU      32(CX), Y15
@@ -1421,7 +1411,7 @@ step0:
 	RET
 
 // func dot8x1AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot8x1AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -1454,7 +1444,6 @@ chunk:
 	VPXOR   Y4, Y4, Y4
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y6
 	VPAND        32(CX), Y0, Y7
 	VMOVDQU      (CX), Y8
@@ -1501,7 +1490,7 @@ step0:
 	RET
 
 // func dot8x2AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot8x2AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -1540,7 +1529,6 @@ chunk:
 	VPXOR   Y8, Y8, Y8
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y11
 	VPAND        32(CX), Y0, Y12
 	VMOVDQU      (CX), Y13
@@ -1608,7 +1596,7 @@ step0:
 	RET
 
 // func dot8x3AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot8x3AVX2(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1652,7 +1640,6 @@ chunk:
 	VPXOR   Y11, Y11, Y11
 
 step0:
-	PREFETCHT0   4096(CX)
 	VMOVDQU      (CX), Y14
 	VPAND        dotMask4<>+0(SB), Y14, Y14
 	VMOVDQU      32(CX), Y15
@@ -1746,7 +1733,7 @@ step0:
 	RET
 
 // func dot8x4AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot8x4AVX2(SB), NOSPLIT, $8-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
@@ -1792,7 +1779,6 @@ chunk:
 	VPXOR   Y8, Y8, Y8
 
 step0:
-	PREFETCHT0   4096(CX)
 	VPAND        (CX), Y0, Y11
 	VMOVDQU      (CX), Y12
 	VPSRLW       $0x04, Y12, Y12
@@ -1922,7 +1908,7 @@ step1:
 	RET
 
 // func dot8x6AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, CMOV
 TEXT ·dot8x6AVX2(SB), NOSPLIT, $8-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
@@ -1975,7 +1961,6 @@ chunk:
 	VPXOR   Y11, Y11, Y11
 
 step0:
-	PREFETCHT0   4096(CX)
 	VMOVDQU      (CX), Y14
 	VPAND        dotMask4<>+0(SB), Y14, Y14
 	VMOVDQU      (CX), Y15

@@ -14,6 +14,7 @@ func Generic() *Set {
 		name:        "generic",
 		tiles:       []int{1, 2, 3, 4, 6, 8, 12, 16, 24},
 		dot:         dot,
+		interleave:  interleave,
 		finish:      finish,
 		quantize:    quantize,
 		maxAbs:      maxAbs,
@@ -207,6 +208,18 @@ func finish(dst []float32, stride int, totals []int32, scales []byte, f *Final) 
 				}
 				out[lane] = float32(sum * f.Mul)
 			}
+		}
+	}
+}
+
+// interleave is Set.Interleave.
+func interleave(dst []uint32, stride int, src []uint32, rows int) {
+	n := len(src) / rows
+	for r := range rows {
+		at := r
+		for _, w := range src[r*n:][:n] {
+			dst[at] = w
+			at += stride
 		}
 	}
 }

@@ -24,6 +24,7 @@ func avx2() *Set {
 	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
 		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
+	s.interleave = interleaveAVX
 	sumsAVX2.install(s)
 	pointwiseAVX2.install(s)
 	return s
@@ -37,6 +38,7 @@ func avx512() *Set {
 	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
 		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
+	s.interleave = interleaveAVX
 	sumsAVX512.install(s)
 	pointwiseAVX512.install(s)
 	return s

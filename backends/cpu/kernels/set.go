@@ -17,6 +17,7 @@ type Set struct {
 	tiles []int
 
 	dot         func(totals []int32, w []byte, x []uint32, s Shape)
+	interleave  func(dst []uint32, stride int, src []uint32, rows int)
 	finish      func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
 	quantize    func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
 	maxAbs      func(x []float32) float32
@@ -123,6 +124,14 @@ func (s *Set) Finish(dst []float32, stride int, totals []int32, scales []byte, f
 func (s *Set) Quantize(dst []uint32, x []float32, planes int, step, lo, hi float32) int64 {
 	need("digits", len(dst), planes*((len(x)+3)/4))
 	return s.quantize(dst, x, planes, step, lo, hi)
+}
+
+// Interleave lays rows of as many words side by side: dst[k*stride + row] = src[row*n + k], where src holds rows*n words.
+func (s *Set) Interleave(dst []uint32, stride int, src []uint32, rows int) {
+	if n := len(src) / rows; n > 0 {
+		need("words", len(dst), (n-1)*stride+rows)
+	}
+	s.interleave(dst, stride, src, rows)
 }
 
 // MaxAbs returns the largest magnitude, or not a number if there is one.

@@ -2529,7 +2529,7 @@ tail:
 	RET
 
 // func readAVX2(data *byte, lines int) uint64
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2
 TEXT ·readAVX2(SB), NOSPLIT, $0-24
 	MOVQ  data+0(FP), AX
 	MOVQ  lines+8(FP), CX
@@ -2545,21 +2545,17 @@ TEXT ·readAVX2(SB), NOSPLIT, $0-24
 	JLT   rest
 
 four:
-	PREFETCHT1 4096(AX)
-	VPADDQ     (AX), Y0, Y0
-	VPADDQ     32(AX), Y1, Y1
-	PREFETCHT1 4160(AX)
-	VPADDQ     64(AX), Y2, Y2
-	VPADDQ     96(AX), Y3, Y3
-	PREFETCHT1 4224(AX)
-	VPADDQ     128(AX), Y4, Y4
-	VPADDQ     160(AX), Y5, Y5
-	PREFETCHT1 4288(AX)
-	VPADDQ     192(AX), Y6, Y6
-	VPADDQ     224(AX), Y7, Y7
-	ADDQ       $+256, AX
-	SUBQ       $+4, CX
-	JGE        four
+	VPADDQ (AX), Y0, Y0
+	VPADDQ 32(AX), Y1, Y1
+	VPADDQ 64(AX), Y2, Y2
+	VPADDQ 96(AX), Y3, Y3
+	VPADDQ 128(AX), Y4, Y4
+	VPADDQ 160(AX), Y5, Y5
+	VPADDQ 192(AX), Y6, Y6
+	VPADDQ 224(AX), Y7, Y7
+	ADDQ   $+256, AX
+	SUBQ   $+4, CX
+	JGE    four
 
 rest:
 	ADDQ $+4, CX
@@ -6515,7 +6511,7 @@ done:
 	RET
 
 // func readAVX512(data *byte, lines int) uint64
-// Requires: AVX, AVX2, AVX512F, MMX+
+// Requires: AVX, AVX2, AVX512F
 TEXT ·readAVX512(SB), NOSPLIT, $0-24
 	MOVQ    data+0(FP), AX
 	MOVQ    lines+8(FP), CX
@@ -6527,17 +6523,13 @@ TEXT ·readAVX512(SB), NOSPLIT, $0-24
 	JLT     rest
 
 four:
-	PREFETCHT1 4096(AX)
-	VPADDQ     (AX), Z0, Z0
-	PREFETCHT1 4160(AX)
-	VPADDQ     64(AX), Z1, Z1
-	PREFETCHT1 4224(AX)
-	VPADDQ     128(AX), Z2, Z2
-	PREFETCHT1 4288(AX)
-	VPADDQ     192(AX), Z3, Z3
-	ADDQ       $+256, AX
-	SUBQ       $+4, CX
-	JGE        four
+	VPADDQ (AX), Z0, Z0
+	VPADDQ 64(AX), Z1, Z1
+	VPADDQ 128(AX), Z2, Z2
+	VPADDQ 192(AX), Z3, Z3
+	ADDQ   $+256, AX
+	SUBQ   $+4, CX
+	JGE    four
 
 rest:
 	ADDQ $+4, CX
