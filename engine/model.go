@@ -36,8 +36,10 @@ func Load(ctx context.Context, p *program.Program, w backends.Weights, b backend
 }
 
 const (
-	// DefaultRows is the number of prompt tokens that are computed at once unless Options.MaxRows says otherwise.
-	DefaultRows = 64
+	// DefaultRows is the number of prompt tokens that are computed at once unless
+	// Options.MaxRows says otherwise: a multiple of the widest tiles of the
+	// kernels, and so many that reading the weights takes little of the time.
+	DefaultRows = 192
 	// DefaultLogits is the number of rows of a step that may want logits unless Options.MaxLogits says otherwise.
 	DefaultLogits = 8
 )

@@ -122,34 +122,65 @@ func Row(dst []float32, m Matrix, data []byte, row int) {
 	}
 }
 
+// values sets table to what the codes of so many bits stand for with a scale.
+func values(table *[256]float32, bits int, scale float32) {
+	mid := int32(1) << (bits - 1)
+	for code := range int32(1) << bits {
+		table[code] = float32(float32(code-mid) * scale)
+	}
+}
+
 // tableRow unpacks a row of codes in the row layout.
 func tableRow(dst []float32, m Matrix, src []byte) {
-	n, mid := 8/m.Bits, m.Midpoint()
-	mask := byte(1<<m.Bits - 1)
+	var table [256]float32
 	group := m.Cols / m.Groups()
+	mask := byte(1<<m.Bits - 1)
 	for g := range m.Groups() {
-		s := scale(src[m.CodeBytes():], m.Scale, g)
-		for c := g * group; c < (g+1)*group; c++ {
-			code := src[c/n] >> (c % n * m.Bits) & mask
-			dst[c] = float32(float32(int32(code)-mid) * s)
+		values(&table, m.Bits, scale(src[m.CodeBytes():], m.Scale, g))
+		out := dst[g*group:][:group]
+		first := g * group * m.Bits
+		if first%8 != 0 || len(out)*m.Bits%8 != 0 { // groups that share a byte
+			for i := range out {
+				at := first + i*m.Bits
+				out[i] = table[src[at/8]>>(at%8)&mask]
+			}
+			continue
+		}
+		codes := src[first/8:][:len(out)*m.Bits/8]
+		switch m.Bits {
+		case 8:
+			for i, c := range codes {
+				out[i] = table[c]
+			}
+		case 4:
+			for i, c := range codes {
+				pair := out[2*i:][:2]
+				pair[0], pair[1] = table[c&15], table[c>>4]
+			}
+		case 2:
+			for i, c := range codes {
+				four := out[4*i:][:4]
+				four[0], four[1], four[2], four[3] = table[c&3], table[c>>2&3], table[c>>4&3], table[c>>6]
+			}
 		}
 	}
 }
 
 // blockRow unpacks a row of codes in the block layout.
 func blockRow(dst []float32, m Matrix, data []byte, row int) {
+	var table [256]float32
 	block := data[row/BlockRows*m.BlockBytes():][:m.BlockBytes()]
 	lane := row % BlockRows
-	mid, stepCols := m.Midpoint(), m.StepCols()
-	mask := byte(1<<m.Bits - 1)
+	stepCols := m.StepCols()
+	mask := uint32(1)<<m.Bits - 1
 	group := m.Cols / m.Groups()
 	for g := range m.Groups() {
-		s := scale(block[m.BlockCodeBytes():], m.Scale, g*BlockRows+lane)
-		for c := g * group; c < (g+1)*group; c++ {
-			in := c % stepCols
-			b := block[c/stepCols*StepBytes+4*lane+in%4]
-			code := b >> (in / 4 * m.Bits) & mask
-			dst[c] = float32(float32(int32(code)-mid) * s)
+		values(&table, m.Bits, scale(block[m.BlockCodeBytes():], m.Scale, g*BlockRows+lane))
+		for c := g * group; c < (g+1)*group; {
+			w := binary.LittleEndian.Uint32(block[c/stepCols*StepBytes+4*lane:])
+			for in := c % stepCols; in < stepCols && c < (g+1)*group; in, c = in+1, c+1 {
+				dst[c] = table[w>>(in%4*8+in/4*m.Bits)&mask]
+			}
 		}
 	}
 }

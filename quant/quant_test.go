@@ -461,3 +461,18 @@ func BenchmarkPackRow(b *testing.B) {
 		quant.PackRow(dst, m, codes, scales)
 	}
 }
+
+func BenchmarkRow(b *testing.B) {
+	for _, m := range []quant.Matrix{
+		{Format: quant.Format{Bits: 4, Group: 256, Scale: quant.ScaleF32}, Layout: quant.Rows, Rows: 1, Cols: 8960},
+		{Format: quant.Int2, Layout: quant.Blocks, Rows: 16, Cols: 1536},
+	} {
+		b.Run(fmt.Sprintf("%s/%s/%d", m.Format, m.Layout, m.Cols), func(b *testing.B) {
+			data, dst := make([]byte, m.SizeBytes()), make([]float32, m.Cols)
+			b.SetBytes(4 * int64(m.Cols))
+			for b.Loop() {
+				quant.Row(dst, m, data, 0)
+			}
+		})
+	}
+}

@@ -93,8 +93,7 @@ type store struct {
 func (s *store) size() (units, work int) { return s.e.live, 4 * s.e.live * s.e.buf[s.key].cols }
 
 // do implements task.
-func (s *store) do(worker, first, end int) {
-	codes := s.e.scratch[worker].codes
+func (s *store) do(_, first, end int) {
 	for r := first; r < end; r++ {
 		row := s.e.rows[r]
 		c := &s.e.slots[row.Slot].caches[s.cache]
@@ -108,18 +107,9 @@ func (s *store) do(worker, first, end int) {
 				copy(p.values[at:], v)
 				continue
 			}
-			s.e.round(p.keyCodes[at:][:c.HeadDim], k, codes, c.KeyScale)
-			s.e.round(p.valueCodes[at:][:c.HeadDim], v, codes, c.ValueScale)
+			s.e.kernels.RoundInt8(p.keyCodes[at:], k, c.KeyScale)
+			s.e.kernels.RoundInt8(p.valueCodes[at:], v, c.ValueScale)
 		}
-	}
-}
-
-// round writes the codes of x on a grid; words is room for them.
-func (e *executor) round(dst []int8, x []float32, words []uint32, grid float32) {
-	words = words[:(len(x)+3)/4]
-	e.kernels.Quantize(words, x, 1, grid, -128, 127)
-	for i := range dst {
-		dst[i] = int8(words[i/4] >> (i % 4 * 8))
 	}
 }
 

@@ -172,7 +172,6 @@ func (n needs) scratch() scratch {
 		weights: make([]float32, n.sharers*backends.BlockPositions),
 		sums:    make([]float32, n.sharers*n.headDim),
 		largest: make([]float32, 2*n.sharers), totalsOf: make([]float32, 2*n.sharers),
-		codes: make([]uint32, (n.headDim+3)/4),
 	}
 }
 

@@ -275,7 +275,6 @@ type scratch struct {
 	weights           []float32 // [heads that share keys, 256]
 	sums              []float32 // [heads that share keys, dim]
 	largest, totalsOf []float32 // [2, heads that share keys]
-	codes             []uint32  // of one key or value
 }
 
 // traceBefore shows the state where operation op of the program begins the first layer or follows the end of a layer.

@@ -27,9 +27,7 @@ func (t *embed) do(_, first, end int) {
 	for r := first; r < end; r++ {
 		out := t.e.row(t.out, r)
 		quant.Row(out, t.m, t.data, int(t.e.rows[r].Token))
-		for i, v := range out {
-			out[i] = float32(v * t.mul)
-		}
+		t.e.kernels.Norm(out, out, nil, t.mul)
 	}
 }
 

@@ -14,6 +14,7 @@ func Generic() *Set {
 		name:        "generic",
 		tiles:       []int{1, 2, 3, 4, 6, 8, 12, 16, 24},
 		dot:         dot,
+		roundInt8:   roundInt8,
 		interleave:  interleave,
 		finish:      finish,
 		quantize:    quantize,
@@ -162,6 +163,13 @@ func quantize(dst []uint32, x []float32, planes int, step, lo, hi float32) (sum 
 		}
 	}
 	return sum
+}
+
+// roundInt8 is Set.RoundInt8.
+func roundInt8(dst []int8, x []float32, step float32) {
+	for i, v := range x {
+		dst[i] = int8(ToGrid(v, step, -128, 127))
+	}
 }
 
 // ToGrid returns clamp(round_half_even(x/step), lo, hi), and lo for what is not a number.

@@ -55,6 +55,7 @@ func (k *pointwise) install(s *Set) {
 		return most
 	}
 	s.quantize = k.setQuantize
+	s.roundInt8 = k.setRoundInt8
 	s.finish = k.setFinish
 	s.norm = func(dst, x, weight []float32, inv float32) {
 		if weight == nil {
@@ -101,6 +102,13 @@ func (k *pointwise) setQuantize(dst []uint32, x []float32, planes int, step, lo,
 		dst, x = dst[quantizeMost/4:], x[quantizeMost:]
 	}
 	return sum + k.quantize[planes](first(dst), size, first(x), len(x), step, lo, hi)
+}
+
+// setRoundInt8 is Set.RoundInt8: one plane of digits is the codes, four to a word.
+func (k *pointwise) setRoundInt8(dst []int8, x []float32, step float32) {
+	whole := min(len(x), quantizeMost) &^ 3
+	k.quantize[1]((*uint32)(unsafe.Pointer(first(dst))), 0, first(x), whole, step, -128, 127)
+	roundInt8(dst[whole:], x[whole:], step)
 }
 
 // setFinish is Set.Finish.

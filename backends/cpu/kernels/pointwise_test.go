@@ -424,3 +424,22 @@ func BenchmarkFinish(b *testing.B) {
 		}
 	}
 }
+
+func TestRoundInt8(t *testing.T) {
+	t.Parallel()
+	others(t, func(t *testing.T, s *kernels.Set) {
+		rng := rand.New(rand.NewPCG(11, 12))
+		guards, numbers := newGuard[int8](t, 1536), newGuard[float32](t, 1536)
+		for _, n := range pointwiseLengths() {
+			for _, step := range []float32{0.01, 1, 1e-40, 1e30} {
+				x := floats(rng, n, 4)
+				got, want := guards.hold(make([]int8, n)), make([]int8, n)
+				s.RoundInt8(got, numbers.hold(x), step)
+				kernels.Generic().RoundInt8(want, x, step)
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d numbers with step %g: %v, want %v; from %g", n, step, got, want, x)
+				}
+			}
+		}
+	})
+}

@@ -17,6 +17,7 @@ type Set struct {
 	tiles []int
 
 	dot         func(totals []int32, w []byte, x []uint32, s Shape)
+	roundInt8   func(dst []int8, x []float32, step float32)
 	interleave  func(dst []uint32, stride int, src []uint32, rows int)
 	finish      func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
 	quantize    func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
@@ -124,6 +125,12 @@ func (s *Set) Finish(dst []float32, stride int, totals []int32, scales []byte, f
 func (s *Set) Quantize(dst []uint32, x []float32, planes int, step, lo, hi float32) int64 {
 	need("digits", len(dst), planes*((len(x)+3)/4))
 	return s.quantize(dst, x, planes, step, lo, hi)
+}
+
+// RoundInt8 sets dst to clamp(round_half_even(x/step), -128, 127), and -128 for what is not a number.
+func (s *Set) RoundInt8(dst []int8, x []float32, step float32) {
+	need("codes", len(dst), len(x))
+	s.roundInt8(dst, x, step)
 }
 
 // Interleave lays rows of as many words side by side: dst[k*stride + row] = src[row*n + k], where src holds rows*n words.
