@@ -166,7 +166,6 @@ func (n needs) scratch() scratch {
 	return scratch{
 		digits:  make([]uint32, quantizeRows*n.words),
 		totals:  make([]int32, n.totals),
-		more:    make([]int32, n.totals),
 		gate:    make([]float32, n.totals),
 		up:      make([]float32, n.totals),
 		weights: make([]float32, n.sharers*backends.BlockPositions),
@@ -403,7 +402,8 @@ func (c *compiler) operand(q *quantize, grid float32, planes int) *operand {
 	c.digits[n].grow(c.rows(), words*planes, q.m.Groups())
 	c.need.words = max(c.need.words, words*planes)
 	tiles := c.e.kernels.Tiles()
-	c.need.totals = max(c.need.totals, maxTotals, min(tiles[len(tiles)-1], c.rows()*planes)*q.m.Groups()*quant.BlockRows)
+	// Gate and up take two blocks at least.
+	c.need.totals = max(c.need.totals, maxTotals, 2*min(tiles[len(tiles)-1], c.rows()*planes)*q.m.Groups()*quant.BlockRows)
 	o := &operand{grid: grid, planes: planes, words: words, digits: c.digits[n]}
 	q.operands = append(q.operands, o)
 	return o

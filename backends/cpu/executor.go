@@ -267,10 +267,10 @@ func (e *executor) setLive(n int) {
 
 // scratch is a worker's memory.
 type scratch struct {
-	digits       []uint32 // of a few rows
-	totals, more []int32  // of the blocks at hand
-	gate, up     []float32
-	final        kernels.Final
+	digits   []uint32 // of a few rows
+	totals   []int32  // of the blocks at hand
+	gate, up []float32
+	final    kernels.Final
 
 	weights           []float32 // [heads that share keys, 256]
 	sums              []float32 // [heads that share keys, dim]

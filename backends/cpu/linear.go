@@ -55,18 +55,22 @@ func (p *product) bytes(first, end int) []byte {
 
 // dot sums blocks [first, first+n) with the rows of a tile.
 func (p *product) dot(e *executor, totals []int32, t tile, first, n int) {
-	o := p.operand
-	e.kernels.Dot(totals, p.bytes(first, first+n), o.tile(t), kernels.Shape{
-		Bits: p.m.Bits, Rows: t.rows * o.planes, Blocks: n, Stride: p.blockBytes, Groups: p.groups, Steps: p.groupSteps,
-	})
+	e.kernels.Dot(totals, p.bytes(first, first+n), p.operand.tile(t), p.shape(t, n))
 }
 
-// finish makes floats of n blocks' sums, where block i is first + i*every of the
-// matrix: dst[row*stride + i*16 + lane].
+// shape returns that of n blocks with the rows of a tile.
+func (p *product) shape(t tile, n int) kernels.Shape {
+	return kernels.Shape{
+		Bits: p.m.Bits, Rows: t.rows * p.operand.planes, Blocks: n, Stride: p.blockBytes, Groups: p.groups, Steps: p.groupSteps,
+	}
+}
+
+// finish makes floats of the sums of n blocks, where block i is first + i*every
+// of the matrix, and of the sums so many from the first: dst[row*stride + i*16 + lane].
 func (p *product) finish(e *executor, s *scratch, dst []float32, stride int, totals []int32, t tile, first, every, n int) {
 	o := p.operand
 	s.final = kernels.Final{
-		Blocks: n, Groups: p.groups, Rows: t.rows, Planes: o.planes,
+		Blocks: n, Groups: p.groups, Rows: t.rows, Planes: o.planes, Every: every,
 		Half: p.m.Group > 0, ScaleStride: every * p.blockBytes,
 		Starts: o.starts[t.first*p.groups:], Steps: o.steps[t.first:],
 		Out: p.out, Mul: p.mul,
@@ -161,7 +165,7 @@ func (g *gateUp) do(worker, first, end int) {
 	s := &g.e.scratch[worker]
 	// Gate and up have as many digits, on whatever grids.
 	tiles := g.e.tilings[g.gate.operand.planes-1].tiles
-	for n := g.gate.batch(tiles); first < end; first += n {
+	for n := max(1, g.gate.batch(tiles)/2); first < end; first += n {
 		n = min(n, end-first)
 		for _, t := range tiles {
 			g.tile(s, t, first, n)
@@ -176,14 +180,12 @@ func (g *gateUp) weights(worker, workers int) []byte {
 
 // tile computes n pairs of blocks for the rows of a tile.
 func (g *gateUp) tile(s *scratch, t tile, first, n int) {
-	sums := t.rows * g.gate.operand.planes * g.gate.groups * quant.BlockRows
-	for i := range n { // in the order in which they lie
-		g.gate.dot(g.e, s.totals[i*sums:], t, 2*(first+i), 1)
-		g.up.dot(g.e, s.more[i*sums:], t, 2*(first+i)+1, 1)
-	}
+	p := &g.gate
+	g.e.kernels.DotPairs(s.totals, p.bytes(2*first, 2*(first+n)), p.operand.tile(t), g.up.operand.tile(t), p.shape(t, 2*n))
+	sums := t.rows * p.operand.planes * p.groups * quant.BlockRows
 	cols := n * quant.BlockRows
-	g.gate.finish(g.e, s, s.gate, cols, s.totals, t, 2*first, 2, n)
-	g.up.finish(g.e, s, s.up, cols, s.more, t, 2*first+1, 2, n)
+	p.finish(g.e, s, s.gate, cols, s.totals, t, 2*first, 2, n)
+	g.up.finish(g.e, s, s.up, cols, s.totals[sums:], t, 2*first+1, 2, n)
 	size := t.rows * cols
 	g.e.kernels.GELUMul(s.gate[:size], s.gate[:size], s.up[:size])
 	for r := range t.rows {

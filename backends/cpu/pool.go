@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -30,8 +31,9 @@ const (
 	warmStep = 4 << 10
 	// minWork is the number of multiplications below which waking other threads costs more than it saves.
 	minWork = 1 << 17
-	// maxPieces is into how many pieces the share of a worker is cut at most, so
-	// that the others can take over where one is slow.
+	// maxPieces is into how many pieces the share of a worker is cut at most. Each
+	// is half of what is left, so that most of a share is read in one go and its
+	// end can be taken over where a worker is slow.
 	maxPieces = 8
 	// spins is how often a waiting thread looks again before it lets others run.
 	spins = 4000
@@ -93,7 +95,7 @@ func (p *pool) run(op *operation) {
 		op.task.do(0, 0, units)
 		return
 	}
-	pieces := min(maxPieces, (units+workers-1)/workers)
+	pieces := min(maxPieces, bits.Len(uint((units+workers-1)/workers)))
 	p.op.Store(op)
 	p.units.Store(int64(units))
 	p.finished.Store(0)
@@ -104,21 +106,25 @@ func (p *pool) run(op *operation) {
 	p.number.Store(number)
 	p.signal()
 	p.work(0)
-	for i := 0; p.finished.Load() < int64(pieces*workers); i++ {
+	done := func() bool { return p.finished.Load() == int64(pieces*workers) }
+	p.readAhead(0, done)
+	for i := 0; !done(); i++ {
 		if i >= spins {
 			runtime.Gosched()
 		}
 	}
 }
 
-// ahead returns the weights that worker w will begin the operation after the current one with.
-func (p *pool) ahead(w int) []byte {
+// readAhead reads the weights that worker w will begin the next operation with, until there is news.
+func (p *pool) readAhead(w int, news func() bool) {
 	op := p.op.Load()
 	if op == nil || op.next == nil {
-		return nil
+		return
 	}
 	data := op.next.weights(w, len(p.shares))
-	return data[:min(len(data), warmBytes)]
+	for data = data[:min(len(data), warmBytes)]; len(data) > 0 && !news(); data = data[min(len(data), warmStep):] {
+		p.read(data[:min(len(data), warmStep)])
+	}
 }
 
 // work claims and does pieces, first of the worker's own share, until there are none.
@@ -139,9 +145,13 @@ func (p *pool) claim(w, owner int) bool {
 		return false
 	}
 	if state.CompareAndSwap(s, s+1) {
-		// Pieces are numbered through all shares.
-		all, piece := pieces*len(p.shares), owner*pieces+next
-		if first, end := units*piece/all, units*(piece+1)/all; first < end {
+		first := units * owner / len(p.shares)
+		size := units*(owner+1)/len(p.shares) - first
+		end := first + size - size>>(next+1)
+		if next+1 == pieces {
+			end = first + size
+		}
+		if first += size - size>>next; first < end {
 			op.task.do(w, first, end)
 		}
 		p.finished.Add(1)
@@ -170,13 +180,8 @@ func (p *pool) loop(w int) {
 // await returns the number of the current task when it is later than the seen one, or when the pool closes.
 func (p *pool) await(w int, seen uint32) uint32 {
 	news := func() bool { return p.number.Load() != seen || p.closing.Load() }
-	ahead := p.ahead(w)
+	p.readAhead(w, news)
 	for {
-		for len(ahead) > 0 && !news() {
-			n := min(len(ahead), warmStep)
-			p.read(ahead[:n])
-			ahead = ahead[n:]
-		}
 		for i := range spins + yields {
 			if news() {
 				return p.number.Load()

@@ -45,7 +45,7 @@ func dotTable(w io.Writer, isa string, tiles []int) {
 }
 
 // dotSignature is that of every dot kernel.
-const dotSignature = "func(totals *int32, w *byte, x *uint32, blocks, stride, groups, steps int)"
+const dotSignature = "func(totals *int32, w *byte, x, odd *uint32, blocks, stride, groups, steps int)"
 
 // dotLoops holds the registers of the loops around a kernel's innermost one.
 type dotLoops struct {
@@ -61,27 +61,26 @@ func dotFrame(c *build.Context, name, doc string, constants func(), body func(l 
 	c.SignatureExpr(dotSignature)
 	c.Doc(doc)
 	c.Pragma("noescape")
-	load := func(param string) reg.GPVirtual {
-		r := c.GP64()
+	load := func(param string, r reg.GPVirtual) reg.GPVirtual {
 		c.Load(c.Param(param), r)
 		return r
 	}
-	l := dotLoops{totals: load("totals"), w: load("w")}
-	first, blocks, stride, groups, steps := load("x"), load("blocks"), load("stride"), load("groups"), load("steps")
+	l := dotLoops{totals: load("totals", c.GP64()), w: load("w", c.GP64()), x: c.GP64(), steps: c.GP64()}
+	first, odd, blocks := load("x", c.GP64()), load("odd", c.GP64()), load("blocks", c.GP64())
 	block, group := c.GP64(), c.GP64()
-	l.x, l.steps = c.GP64(), c.GP64()
 	constants()
 	c.Label("block")
 	c.MOVQ(first, l.x)
 	c.MOVQ(l.w, block)
-	c.MOVQ(groups, group)
+	load("groups", group)
 	c.Label("group")
-	c.MOVQ(steps, l.steps)
+	load("steps", l.steps)
 	body(l)
 	c.DECQ(group)
 	c.JNZ(operand.LabelRef("group"))
-	c.MOVQ(block, l.w)
-	c.ADDQ(stride, l.w)
+	load("stride", l.w)
+	c.ADDQ(block, l.w)
+	c.XCHGQ(first, odd)
 	c.DECQ(blocks)
 	c.JNZ(operand.LabelRef("block"))
 	c.VZEROUPPER()

@@ -40,7 +40,7 @@ type dotNEON struct {
 func (d *dotNEON) add() {
 	name := dotName(d.bits, d.rows, "NEON")
 	d.function(name, fmt.Sprintf("%s is Set.Dot for int%d and rows in tiles of %d.", name, d.bits, d.rows), dotSignature)
-	totals, block, first := d.load("totals"), d.load("w"), d.load("x")
+	totals, block, first, odd := d.load("totals"), d.load("w"), d.load("x"), d.load("odd")
 	blocks, stride, groups, steps := d.load("blocks"), d.load("stride"), d.load("groups"), d.load("steps")
 	w, x, group, left := d.x(), d.x(), d.x(), d.x()
 	d.registers()
@@ -59,6 +59,9 @@ func (d *dotNEON) add() {
 	d.op("SUBS", imm(1), group, group)
 	d.op("BNE", "group")
 	d.op("ADD", stride, block, block)
+	d.op("MOVD", first, x)
+	d.op("MOVD", odd, first)
+	d.op("MOVD", x, odd)
 	d.op("SUBS", imm(1), blocks, blocks)
 	d.op("BNE", "block")
 	d.op("RET")

@@ -28,41 +28,39 @@ DATA dotHigh<>+16(SB)/8, $0x0010001000100010
 DATA dotHigh<>+24(SB)/8, $0x0010001000100010
 GLOBL dotHigh<>(SB), RODATA|NOPTR, $32
 
-// func dot2x1AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x1AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot2x1AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x0000000a, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 
 step0:
 	VPAND        (CX), Y0, Y4
 	VPAND        32(CX), Y0, Y5
-	VPBROADCASTD (R11), Y3
+	VPBROADCASTD (DX), Y3
 	VPMADDUBSW   Y3, Y4, Y4
 	VPADDW       Y4, Y1, Y1
 	VPMADDUBSW   Y3, Y5, Y4
@@ -73,7 +71,7 @@ step0:
 	VMOVDQU      32(CX), Y5
 	VPSRLW       $0x02, Y5, Y5
 	VPAND        Y0, Y5, Y5
-	VPBROADCASTD 4(R11), Y3
+	VPBROADCASTD 4(DX), Y3
 	VPMADDUBSW   Y3, Y4, Y4
 	VPADDW       Y4, Y1, Y1
 	VPMADDUBSW   Y3, Y5, Y4
@@ -84,7 +82,7 @@ step0:
 	VMOVDQU      32(CX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        Y0, Y5, Y5
-	VPBROADCASTD 8(R11), Y3
+	VPBROADCASTD 8(DX), Y3
 	VPMADDUBSW   Y3, Y4, Y4
 	VPADDW       Y4, Y1, Y1
 	VPMADDUBSW   Y3, Y5, Y4
@@ -95,14 +93,14 @@ step0:
 	VMOVDQU      32(CX), Y5
 	VPSRLW       $0x06, Y5, Y5
 	VPAND        Y0, Y5, Y5
-	VPBROADCASTD 12(R11), Y3
+	VPBROADCASTD 12(DX), Y3
 	VPMADDUBSW   Y3, Y4, Y4
 	VPADDW       Y4, Y1, Y1
 	VPMADDUBSW   Y3, Y5, Y4
 	VPADDW       Y4, Y2, Y2
 	ADDQ         $+64, CX
-	ADDQ         $+16, R11
-	DECQ         R13
+	ADDQ         $+16, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -110,37 +108,36 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y2, Y2
 	VPADDD       32(AX), Y2, Y2
 	VMOVDQU      Y2, 32(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+64, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot2x2AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x2AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot2x2AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -148,10 +145,10 @@ group:
 	VMOVDQU Y1, 96(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x0000000a, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -160,12 +157,12 @@ chunk:
 step0:
 	VPAND        (CX), Y0, Y7
 	VPAND        32(CX), Y0, Y8
-	VPBROADCASTD (R11), Y5
+	VPBROADCASTD (DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y1, Y1
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD 4(R11), Y5
+	VPBROADCASTD 4(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y2, Y2
 	VPMADDUBSW   Y5, Y8, Y6
@@ -176,12 +173,12 @@ step0:
 	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x02, Y8, Y8
 	VPAND        Y0, Y8, Y8
-	VPBROADCASTD 8(R11), Y5
+	VPBROADCASTD 8(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y1, Y1
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD 12(R11), Y5
+	VPBROADCASTD 12(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y2, Y2
 	VPMADDUBSW   Y5, Y8, Y6
@@ -192,12 +189,12 @@ step0:
 	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        Y0, Y8, Y8
-	VPBROADCASTD 16(R11), Y5
+	VPBROADCASTD 16(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y1, Y1
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD 20(R11), Y5
+	VPBROADCASTD 20(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y2, Y2
 	VPMADDUBSW   Y5, Y8, Y6
@@ -208,19 +205,19 @@ step0:
 	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x06, Y8, Y8
 	VPAND        Y0, Y8, Y8
-	VPBROADCASTD 24(R11), Y5
+	VPBROADCASTD 24(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y1, Y1
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD 28(R11), Y5
+	VPBROADCASTD 28(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y2, Y2
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y4, Y4
 	ADDQ         $+64, CX
-	ADDQ         $+32, R11
-	DECQ         R13
+	ADDQ         $+32, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -234,37 +231,36 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y4, Y4
 	VPADDD       96(AX), Y4, Y4
 	VMOVDQU      Y4, 96(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+128, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot2x3AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x3AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot2x3AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -274,10 +270,10 @@ group:
 	VMOVDQU Y1, 160(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x0000000a, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -288,17 +284,17 @@ chunk:
 step0:
 	VPAND        (CX), Y0, Y9
 	VPAND        32(CX), Y0, Y10
-	VPBROADCASTD (R11), Y7
+	VPBROADCASTD (DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y1, Y1
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD 4(R11), Y7
+	VPBROADCASTD 4(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y2, Y2
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD 8(R11), Y7
+	VPBROADCASTD 8(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y3, Y3
 	VPMADDUBSW   Y7, Y10, Y8
@@ -309,17 +305,17 @@ step0:
 	VMOVDQU      32(CX), Y10
 	VPSRLW       $0x02, Y10, Y10
 	VPAND        Y0, Y10, Y10
-	VPBROADCASTD 12(R11), Y7
+	VPBROADCASTD 12(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y1, Y1
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD 16(R11), Y7
+	VPBROADCASTD 16(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y2, Y2
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD 20(R11), Y7
+	VPBROADCASTD 20(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y3, Y3
 	VPMADDUBSW   Y7, Y10, Y8
@@ -330,17 +326,17 @@ step0:
 	VMOVDQU      32(CX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y0, Y10, Y10
-	VPBROADCASTD 24(R11), Y7
+	VPBROADCASTD 24(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y1, Y1
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD 28(R11), Y7
+	VPBROADCASTD 28(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y2, Y2
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD 32(R11), Y7
+	VPBROADCASTD 32(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y3, Y3
 	VPMADDUBSW   Y7, Y10, Y8
@@ -351,24 +347,24 @@ step0:
 	VMOVDQU      32(CX), Y10
 	VPSRLW       $0x06, Y10, Y10
 	VPAND        Y0, Y10, Y10
-	VPBROADCASTD 36(R11), Y7
+	VPBROADCASTD 36(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y1, Y1
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD 40(R11), Y7
+	VPBROADCASTD 40(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y2, Y2
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD 44(R11), Y7
+	VPBROADCASTD 44(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y3, Y3
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y6, Y6
 	ADDQ         $+64, CX
-	ADDQ         $+48, R11
-	DECQ         R13
+	ADDQ         $+48, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -388,37 +384,36 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y6, Y6
 	VPADDD       160(AX), Y6, Y6
 	VMOVDQU      Y6, 160(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+192, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot2x4AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x4AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot2x4AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -430,10 +425,10 @@ group:
 	VMOVDQU Y1, 224(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x0000000a, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -446,22 +441,22 @@ chunk:
 step0:
 	VPAND        (CX), Y0, Y11
 	VPAND        32(CX), Y0, Y12
-	VPBROADCASTD (R11), Y9
+	VPBROADCASTD (DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(R11), Y9
+	VPBROADCASTD 4(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 8(R11), Y9
+	VPBROADCASTD 8(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 12(R11), Y9
+	VPBROADCASTD 12(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
@@ -472,22 +467,22 @@ step0:
 	VMOVDQU      32(CX), Y12
 	VPSRLW       $0x02, Y12, Y12
 	VPAND        Y0, Y12, Y12
-	VPBROADCASTD 16(R11), Y9
+	VPBROADCASTD 16(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 20(R11), Y9
+	VPBROADCASTD 20(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 24(R11), Y9
+	VPBROADCASTD 24(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 28(R11), Y9
+	VPBROADCASTD 28(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
@@ -498,22 +493,22 @@ step0:
 	VMOVDQU      32(CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        Y0, Y12, Y12
-	VPBROADCASTD 32(R11), Y9
+	VPBROADCASTD 32(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 36(R11), Y9
+	VPBROADCASTD 36(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 40(R11), Y9
+	VPBROADCASTD 40(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 44(R11), Y9
+	VPBROADCASTD 44(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
@@ -524,29 +519,29 @@ step0:
 	VMOVDQU      32(CX), Y12
 	VPSRLW       $0x06, Y12, Y12
 	VPAND        Y0, Y12, Y12
-	VPBROADCASTD 48(R11), Y9
+	VPBROADCASTD 48(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 52(R11), Y9
+	VPBROADCASTD 52(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 56(R11), Y9
+	VPBROADCASTD 56(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 60(R11), Y9
+	VPBROADCASTD 60(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
-	ADDQ         $+64, R11
-	DECQ         R13
+	ADDQ         $+64, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -572,36 +567,35 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y8, Y8
 	VPADDD       224(AX), Y8, Y8
 	VMOVDQU      Y8, 224(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+256, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot2x6AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x6AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot2x6AVX2(SB), NOSPLIT, $0-64
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
-	MOVQ x+16(FP), DX
-	MOVQ blocks+24(FP), BX
-	MOVQ stride+32(FP), SI
-	MOVQ groups+40(FP), DI
-	MOVQ steps+48(FP), R8
+	MOVQ x+16(FP), SI
+	MOVQ odd+24(FP), DI
+	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -617,10 +611,10 @@ group:
 	VMOVDQU Y0, 352(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x0000000a, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -639,32 +633,32 @@ step0:
 	VPAND        dotMask2<>+0(SB), Y14, Y14
 	VMOVDQU      32(CX), Y15
 	VPAND        dotMask2<>+0(SB), Y15, Y15
-	VPBROADCASTD (R11), Y12
+	VPBROADCASTD (DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 4(R11), Y12
+	VPBROADCASTD 4(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 8(R11), Y12
+	VPBROADCASTD 8(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 12(R11), Y12
+	VPBROADCASTD 12(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 16(R11), Y12
+	VPBROADCASTD 16(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 20(R11), Y12
+	VPBROADCASTD 20(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
@@ -675,32 +669,32 @@ step0:
 	VMOVDQU      32(CX), Y15
 	VPSRLW       $0x02, Y15, Y15
 	VPAND        dotMask2<>+0(SB), Y15, Y15
-	VPBROADCASTD 24(R11), Y12
+	VPBROADCASTD 24(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 28(R11), Y12
+	VPBROADCASTD 28(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 32(R11), Y12
+	VPBROADCASTD 32(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 36(R11), Y12
+	VPBROADCASTD 36(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 40(R11), Y12
+	VPBROADCASTD 40(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 44(R11), Y12
+	VPBROADCASTD 44(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
@@ -711,32 +705,32 @@ step0:
 	VMOVDQU      32(CX), Y15
 	VPSRLW       $0x04, Y15, Y15
 	VPAND        dotMask2<>+0(SB), Y15, Y15
-	VPBROADCASTD 48(R11), Y12
+	VPBROADCASTD 48(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 52(R11), Y12
+	VPBROADCASTD 52(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 56(R11), Y12
+	VPBROADCASTD 56(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 60(R11), Y12
+	VPBROADCASTD 60(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 64(R11), Y12
+	VPBROADCASTD 64(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 68(R11), Y12
+	VPBROADCASTD 68(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
@@ -747,39 +741,39 @@ step0:
 	VMOVDQU      32(CX), Y15
 	VPSRLW       $0x06, Y15, Y15
 	VPAND        dotMask2<>+0(SB), Y15, Y15
-	VPBROADCASTD 72(R11), Y12
+	VPBROADCASTD 72(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 76(R11), Y12
+	VPBROADCASTD 76(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 80(R11), Y12
+	VPBROADCASTD 80(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 84(R11), Y12
+	VPBROADCASTD 84(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 88(R11), Y12
+	VPBROADCASTD 88(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 92(R11), Y12
+	VPBROADCASTD 92(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
-	ADDQ         $+96, R11
-	DECQ         R13
+	ADDQ         $+96, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -817,53 +811,52 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y11, Y11
 	VPADDD       352(AX), Y11, Y11
 	VMOVDQU      Y11, 352(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+384, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot4x1AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x1AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot4x1AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
 
 chunk:
-	MOVQ    $0x00000004, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000004, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 
 step0:
 	VPAND        (CX), Y0, Y4
 	VPAND        32(CX), Y0, Y5
-	VPBROADCASTD (R11), Y3
+	VPBROADCASTD (DX), Y3
 	VPMADDUBSW   Y3, Y4, Y4
 	VPADDW       Y4, Y1, Y1
 	VPMADDUBSW   Y3, Y5, Y4
@@ -874,14 +867,14 @@ step0:
 	VMOVDQU      32(CX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        Y0, Y5, Y5
-	VPBROADCASTD 4(R11), Y3
+	VPBROADCASTD 4(DX), Y3
 	VPMADDUBSW   Y3, Y4, Y4
 	VPADDW       Y4, Y1, Y1
 	VPMADDUBSW   Y3, Y5, Y4
 	VPADDW       Y4, Y2, Y2
 	ADDQ         $+64, CX
-	ADDQ         $+8, R11
-	DECQ         R13
+	ADDQ         $+8, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -889,37 +882,36 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y2, Y2
 	VPADDD       32(AX), Y2, Y2
 	VMOVDQU      Y2, 32(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+64, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot4x2AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x2AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot4x2AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -927,10 +919,10 @@ group:
 	VMOVDQU Y1, 96(AX)
 
 chunk:
-	MOVQ    $0x00000004, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000004, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -939,12 +931,12 @@ chunk:
 step0:
 	VPAND        (CX), Y0, Y7
 	VPAND        32(CX), Y0, Y8
-	VPBROADCASTD (R11), Y5
+	VPBROADCASTD (DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y1, Y1
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD 4(R11), Y5
+	VPBROADCASTD 4(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y2, Y2
 	VPMADDUBSW   Y5, Y8, Y6
@@ -955,19 +947,19 @@ step0:
 	VMOVDQU      32(CX), Y8
 	VPSRLW       $0x04, Y8, Y8
 	VPAND        Y0, Y8, Y8
-	VPBROADCASTD 8(R11), Y5
+	VPBROADCASTD 8(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y1, Y1
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y3, Y3
-	VPBROADCASTD 12(R11), Y5
+	VPBROADCASTD 12(DX), Y5
 	VPMADDUBSW   Y5, Y7, Y6
 	VPADDW       Y6, Y2, Y2
 	VPMADDUBSW   Y5, Y8, Y6
 	VPADDW       Y6, Y4, Y4
 	ADDQ         $+64, CX
-	ADDQ         $+16, R11
-	DECQ         R13
+	ADDQ         $+16, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -981,37 +973,36 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y4, Y4
 	VPADDD       96(AX), Y4, Y4
 	VMOVDQU      Y4, 96(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+128, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot4x3AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x3AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot4x3AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1021,10 +1012,10 @@ group:
 	VMOVDQU Y1, 160(AX)
 
 chunk:
-	MOVQ    $0x00000004, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000004, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1035,17 +1026,17 @@ chunk:
 step0:
 	VPAND        (CX), Y0, Y9
 	VPAND        32(CX), Y0, Y10
-	VPBROADCASTD (R11), Y7
+	VPBROADCASTD (DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y1, Y1
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD 4(R11), Y7
+	VPBROADCASTD 4(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y2, Y2
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD 8(R11), Y7
+	VPBROADCASTD 8(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y3, Y3
 	VPMADDUBSW   Y7, Y10, Y8
@@ -1056,24 +1047,24 @@ step0:
 	VMOVDQU      32(CX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        Y0, Y10, Y10
-	VPBROADCASTD 12(R11), Y7
+	VPBROADCASTD 12(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y1, Y1
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y4, Y4
-	VPBROADCASTD 16(R11), Y7
+	VPBROADCASTD 16(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y2, Y2
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y5, Y5
-	VPBROADCASTD 20(R11), Y7
+	VPBROADCASTD 20(DX), Y7
 	VPMADDUBSW   Y7, Y9, Y8
 	VPADDW       Y8, Y3, Y3
 	VPMADDUBSW   Y7, Y10, Y8
 	VPADDW       Y8, Y6, Y6
 	ADDQ         $+64, CX
-	ADDQ         $+24, R11
-	DECQ         R13
+	ADDQ         $+24, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1093,37 +1084,36 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y6, Y6
 	VPADDD       160(AX), Y6, Y6
 	VMOVDQU      Y6, 160(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+192, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot4x4AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x4AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot4x4AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1135,10 +1125,10 @@ group:
 	VMOVDQU Y1, 224(AX)
 
 chunk:
-	MOVQ    $0x00000004, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000004, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1151,22 +1141,22 @@ chunk:
 step0:
 	VPAND        (CX), Y0, Y11
 	VPAND        32(CX), Y0, Y12
-	VPBROADCASTD (R11), Y9
+	VPBROADCASTD (DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(R11), Y9
+	VPBROADCASTD 4(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 8(R11), Y9
+	VPBROADCASTD 8(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 12(R11), Y9
+	VPBROADCASTD 12(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
@@ -1177,29 +1167,29 @@ step0:
 	VMOVDQU      32(CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        Y0, Y12, Y12
-	VPBROADCASTD 16(R11), Y9
+	VPBROADCASTD 16(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 20(R11), Y9
+	VPBROADCASTD 20(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 24(R11), Y9
+	VPBROADCASTD 24(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 28(R11), Y9
+	VPBROADCASTD 28(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
-	ADDQ         $+32, R11
-	DECQ         R13
+	ADDQ         $+32, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1225,36 +1215,35 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y8, Y8
 	VPADDD       224(AX), Y8, Y8
 	VMOVDQU      Y8, 224(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+256, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot4x6AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x6AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot4x6AVX2(SB), NOSPLIT, $0-64
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
-	MOVQ x+16(FP), DX
-	MOVQ blocks+24(FP), BX
-	MOVQ stride+32(FP), SI
-	MOVQ groups+40(FP), DI
-	MOVQ steps+48(FP), R8
+	MOVQ x+16(FP), SI
+	MOVQ odd+24(FP), DI
+	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -1270,10 +1259,10 @@ group:
 	VMOVDQU Y0, 352(AX)
 
 chunk:
-	MOVQ    $0x00000004, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000004, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -1292,32 +1281,32 @@ step0:
 	VPAND        dotMask4<>+0(SB), Y14, Y14
 	VMOVDQU      32(CX), Y15
 	VPAND        dotMask4<>+0(SB), Y15, Y15
-	VPBROADCASTD (R11), Y12
+	VPBROADCASTD (DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 4(R11), Y12
+	VPBROADCASTD 4(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 8(R11), Y12
+	VPBROADCASTD 8(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 12(R11), Y12
+	VPBROADCASTD 12(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 16(R11), Y12
+	VPBROADCASTD 16(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 20(R11), Y12
+	VPBROADCASTD 20(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
@@ -1328,39 +1317,39 @@ step0:
 	VMOVDQU      32(CX), Y15
 	VPSRLW       $0x04, Y15, Y15
 	VPAND        dotMask4<>+0(SB), Y15, Y15
-	VPBROADCASTD 24(R11), Y12
+	VPBROADCASTD 24(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 28(R11), Y12
+	VPBROADCASTD 28(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 32(R11), Y12
+	VPBROADCASTD 32(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 36(R11), Y12
+	VPBROADCASTD 36(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 40(R11), Y12
+	VPBROADCASTD 40(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 44(R11), Y12
+	VPBROADCASTD 44(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
-	ADDQ         $+48, R11
-	DECQ         R13
+	ADDQ         $+48, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -1398,46 +1387,45 @@ step0:
 	VPMADDWD     dotOne<>+0(SB), Y11, Y11
 	VPADDD       352(AX), Y11, Y11
 	VMOVDQU      Y11, 352(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+384, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot8x1AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x1AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot8x1AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
 
 chunk:
-	MOVQ    $0x00000008, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000008, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1452,7 +1440,7 @@ step0:
 	VMOVDQU      32(CX), Y9
 	VPSRLW       $0x04, Y9, Y9
 	VPAND        Y0, Y9, Y9
-	VPBROADCASTD (R11), Y5
+	VPBROADCASTD (DX), Y5
 	VPMADDUBSW   Y5, Y6, Y6
 	VPADDW       Y6, Y1, Y1
 	VPMADDUBSW   Y5, Y7, Y6
@@ -1462,8 +1450,8 @@ step0:
 	VPMADDUBSW   Y5, Y9, Y6
 	VPADDW       Y6, Y4, Y4
 	ADDQ         $+64, CX
-	ADDQ         $+4, R11
-	DECQ         R13
+	ADDQ         $+4, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1477,37 +1465,36 @@ step0:
 	VPMADDWD     dotHigh<>+0(SB), Y4, Y4
 	VPADDD       32(AX), Y4, Y4
 	VMOVDQU      Y4, 32(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+64, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot8x2AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x2AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot8x2AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1515,10 +1502,10 @@ group:
 	VMOVDQU Y1, 96(AX)
 
 chunk:
-	MOVQ    $0x00000008, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000008, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1537,7 +1524,7 @@ step0:
 	VMOVDQU      32(CX), Y14
 	VPSRLW       $0x04, Y14, Y14
 	VPAND        Y0, Y14, Y14
-	VPBROADCASTD (R11), Y9
+	VPBROADCASTD (DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
@@ -1546,7 +1533,7 @@ step0:
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y14, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 4(R11), Y9
+	VPBROADCASTD 4(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
@@ -1556,8 +1543,8 @@ step0:
 	VPMADDUBSW   Y9, Y14, Y10
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
-	ADDQ         $+8, R11
-	DECQ         R13
+	ADDQ         $+8, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1583,36 +1570,35 @@ step0:
 	VPMADDWD     dotHigh<>+0(SB), Y8, Y8
 	VPADDD       96(AX), Y8, Y8
 	VMOVDQU      Y8, 96(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+128, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot8x3AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x3AVX2(SB), NOSPLIT, $0-56
+TEXT ·dot8x3AVX2(SB), NOSPLIT, $0-64
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
-	MOVQ x+16(FP), DX
-	MOVQ blocks+24(FP), BX
-	MOVQ stride+32(FP), SI
-	MOVQ groups+40(FP), DI
-	MOVQ steps+48(FP), R8
+	MOVQ x+16(FP), SI
+	MOVQ odd+24(FP), DI
+	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -1622,10 +1608,10 @@ group:
 	VMOVDQU Y0, 160(AX)
 
 chunk:
-	MOVQ    $0x00000008, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
+	MOVQ    $0x00000008, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -1644,17 +1630,17 @@ step0:
 	VPAND        dotMask4<>+0(SB), Y14, Y14
 	VMOVDQU      32(CX), Y15
 	VPAND        dotMask4<>+0(SB), Y15, Y15
-	VPBROADCASTD (R11), Y12
+	VPBROADCASTD (DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 4(R11), Y12
+	VPBROADCASTD 4(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 8(R11), Y12
+	VPBROADCASTD 8(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
@@ -1665,24 +1651,24 @@ step0:
 	VMOVDQU      32(CX), Y15
 	VPSRLW       $0x04, Y15, Y15
 	VPAND        dotMask4<>+0(SB), Y15, Y15
-	VPBROADCASTD (R11), Y12
+	VPBROADCASTD (DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 4(R11), Y12
+	VPBROADCASTD 4(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 8(R11), Y12
+	VPBROADCASTD 8(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
-	ADDQ         $+12, R11
-	DECQ         R13
+	ADDQ         $+12, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -1720,37 +1706,36 @@ step0:
 	VPMADDWD     dotHigh<>+0(SB), Y11, Y11
 	VPADDD       160(AX), Y11, Y11
 	VMOVDQU      Y11, 160(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+192, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot8x4AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x4AVX2(SB), NOSPLIT, $8-56
+TEXT ·dot8x4AVX2(SB), NOSPLIT, $0-64
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
-	MOVQ    x+16(FP), DX
-	MOVQ    blocks+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	MOVQ    groups+40(FP), DI
-	MOVQ    steps+48(FP), R8
+	MOVQ    x+16(FP), SI
+	MOVQ    odd+24(FP), DI
+	MOVQ    blocks+32(FP), R8
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1762,13 +1747,13 @@ group:
 	VMOVDQU Y1, 224(AX)
 
 chunk:
-	MOVQ    $0x00000008, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
-	MOVQ    CX, R14
-	MOVQ    R11, R15
-	MOVQ    R13, BP
+	MOVQ    $0x00000008, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
+	MOVQ    CX, R12
+	MOVQ    DX, R13
+	MOVQ    R11, R14
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1783,29 +1768,29 @@ step0:
 	VMOVDQU      (CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        Y0, Y12, Y12
-	VPBROADCASTD (R11), Y9
+	VPBROADCASTD (DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(R11), Y9
+	VPBROADCASTD 4(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 8(R11), Y9
+	VPBROADCASTD 8(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 12(R11), Y9
+	VPBROADCASTD 12(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
-	ADDQ         $+16, R11
-	DECQ         R13
+	ADDQ         $+16, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1831,8 +1816,8 @@ step0:
 	VPMADDWD     dotHigh<>+0(SB), Y8, Y8
 	VPADDD       192(AX), Y8, Y8
 	VMOVDQU      Y8, 192(AX)
-	MOVQ         R14, CX
-	MOVQ         R15, R11
+	MOVQ         R12, CX
+	MOVQ         R13, DX
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	VPXOR        Y3, Y3, Y3
@@ -1847,29 +1832,29 @@ step1:
 	VMOVDQU      32(CX), Y12
 	VPSRLW       $0x04, Y12, Y12
 	VPAND        Y0, Y12, Y12
-	VPBROADCASTD (R11), Y9
+	VPBROADCASTD (DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y1, Y1
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y5, Y5
-	VPBROADCASTD 4(R11), Y9
+	VPBROADCASTD 4(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y2, Y2
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y6, Y6
-	VPBROADCASTD 8(R11), Y9
+	VPBROADCASTD 8(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y3, Y3
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y7, Y7
-	VPBROADCASTD 12(R11), Y9
+	VPBROADCASTD 12(DX), Y9
 	VPMADDUBSW   Y9, Y11, Y10
 	VPADDW       Y10, Y4, Y4
 	VPMADDUBSW   Y9, Y12, Y10
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
-	ADDQ         $+16, R11
-	DECQ         BP
+	ADDQ         $+16, DX
+	DECQ         R14
 	JNZ          step1
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       32(AX), Y1, Y1
@@ -1895,36 +1880,35 @@ step1:
 	VPMADDWD     dotHigh<>+0(SB), Y8, Y8
 	VPADDD       224(AX), Y8, Y8
 	VMOVDQU      Y8, 224(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+256, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET
 
-// func dot8x6AVX2(totals *int32, w *byte, x *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x6AVX2(SB), NOSPLIT, $8-56
+TEXT ·dot8x6AVX2(SB), NOSPLIT, $0-64
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
-	MOVQ x+16(FP), DX
-	MOVQ blocks+24(FP), BX
-	MOVQ stride+32(FP), SI
-	MOVQ groups+40(FP), DI
-	MOVQ steps+48(FP), R8
+	MOVQ x+16(FP), SI
+	MOVQ odd+24(FP), DI
+	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ DX, R11
+	MOVQ SI, DX
 	MOVQ CX, R9
-	MOVQ DI, R10
+	MOVQ groups+48(FP), R10
 
 group:
-	MOVQ    R8, R12
+	MOVQ    steps+56(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -1940,13 +1924,13 @@ group:
 	VMOVDQU Y0, 352(AX)
 
 chunk:
-	MOVQ    $0x00000008, R13
-	CMPQ    R12, R13
-	CMOVQLT R12, R13
-	SUBQ    R13, R12
-	MOVQ    CX, R14
-	MOVQ    R11, R15
-	MOVQ    R13, BP
+	MOVQ    $0x00000008, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
+	MOVQ    CX, R12
+	MOVQ    DX, R13
+	MOVQ    R11, R14
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -1966,39 +1950,39 @@ step0:
 	VMOVDQU      (CX), Y15
 	VPSRLW       $0x04, Y15, Y15
 	VPAND        dotMask4<>+0(SB), Y15, Y15
-	VPBROADCASTD (R11), Y12
+	VPBROADCASTD (DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 4(R11), Y12
+	VPBROADCASTD 4(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 8(R11), Y12
+	VPBROADCASTD 8(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 12(R11), Y12
+	VPBROADCASTD 12(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 16(R11), Y12
+	VPBROADCASTD 16(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 20(R11), Y12
+	VPBROADCASTD 20(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
-	ADDQ         $+24, R11
-	DECQ         R13
+	ADDQ         $+24, DX
+	DECQ         R11
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -2036,8 +2020,8 @@ step0:
 	VPMADDWD     dotHigh<>+0(SB), Y11, Y11
 	VPADDD       320(AX), Y11, Y11
 	VMOVDQU      Y11, 320(AX)
-	MOVQ         R14, CX
-	MOVQ         R15, R11
+	MOVQ         R12, CX
+	MOVQ         R13, DX
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
@@ -2057,39 +2041,39 @@ step1:
 	VMOVDQU      32(CX), Y15
 	VPSRLW       $0x04, Y15, Y15
 	VPAND        dotMask4<>+0(SB), Y15, Y15
-	VPBROADCASTD (R11), Y12
+	VPBROADCASTD (DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y0, Y0
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y6, Y6
-	VPBROADCASTD 4(R11), Y12
+	VPBROADCASTD 4(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y1, Y1
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y7, Y7
-	VPBROADCASTD 8(R11), Y12
+	VPBROADCASTD 8(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y2, Y2
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y8, Y8
-	VPBROADCASTD 12(R11), Y12
+	VPBROADCASTD 12(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y3, Y3
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y9, Y9
-	VPBROADCASTD 16(R11), Y12
+	VPBROADCASTD 16(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y4, Y4
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y10, Y10
-	VPBROADCASTD 20(R11), Y12
+	VPBROADCASTD 20(DX), Y12
 	VPMADDUBSW   Y12, Y14, Y13
 	VPADDW       Y13, Y5, Y5
 	VPMADDUBSW   Y12, Y15, Y13
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
-	ADDQ         $+24, R11
-	DECQ         BP
+	ADDQ         $+24, DX
+	DECQ         R14
 	JNZ          step1
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       32(AX), Y0, Y0
@@ -2127,14 +2111,15 @@ step1:
 	VPMADDWD     dotHigh<>+0(SB), Y11, Y11
 	VPADDD       352(AX), Y11, Y11
 	VMOVDQU      Y11, 352(AX)
-	TESTQ        R12, R12
+	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+384, AX
 	DECQ         R10
 	JNZ          group
-	MOVQ         R9, CX
-	ADDQ         SI, CX
-	DECQ         BX
+	MOVQ         stride+40(FP), CX
+	ADDQ         R9, CX
+	XCHGQ        SI, DI
+	DECQ         R8
 	JNZ          block
 	VZEROUPPER
 	RET

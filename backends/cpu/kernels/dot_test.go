@@ -13,8 +13,8 @@ import (
 // dotCase is a product and its operands.
 type dotCase struct {
 	kernels.Shape
-	w []byte
-	x []uint32
+	w      []byte
+	x, odd []uint32
 }
 
 // size returns the number of totals.
@@ -32,11 +32,13 @@ func dotCases(rng *rand.Rand, rows int) (all []dotCase) {
 				}}
 				c.w = make([]byte, (c.Blocks-1)*c.Stride+c.Groups*c.Steps*quant.StepBytes)
 				c.x = make([]uint32, c.Groups*c.Steps*c.Words()*rows)
+				c.odd = make([]uint32, len(c.x))
 				for i := range c.w {
 					c.w[i] = [3]byte{byte(rng.Uint32()), 255, byte(rng.Uint32())}[fill]
 				}
 				for i := range c.x {
 					c.x[i] = [3]uint32{rng.Uint32(), 0x80808080, 0x7f7f7f7f}[fill]
+					c.odd[i] = [3]uint32{rng.Uint32(), 0x7f7f7f7f, 0x80808080}[fill]
 				}
 				all = append(all, c)
 			}
@@ -51,11 +53,15 @@ func (c dotCase) reference() []int32 {
 	n := 8 / c.Bits
 	for i := range totals {
 		lane, r, g, b := i%16, i/16%c.Rows, i/16/c.Rows%c.Groups, i/16/c.Rows/c.Groups
+		x := c.x
+		if b%2 == 1 {
+			x = c.odd
+		}
 		for s := range c.Steps {
 			for k := range 4 {
 				code := c.w[b*c.Stride+(g*c.Steps+s)*quant.StepBytes+4*lane+k]
 				for j := range n {
-					word := c.x[((g*c.Steps+s)*n+j)*c.Rows+r]
+					word := x[((g*c.Steps+s)*n+j)*c.Rows+r]
 					totals[i] += int32(code>>(j*c.Bits)&(1<<c.Bits-1)) * int32(int8(word>>(8*k)))
 				}
 			}
@@ -73,7 +79,7 @@ func TestDot(t *testing.T) {
 				rng := rand.New(rand.NewPCG(1, uint64(rows)))
 				for _, c := range dotCases(rng, rows) {
 					got := guarded[int32](t, c.size())
-					s.Dot(got, guardedCopy(t, c.w), guardedCopy(t, c.x), c.Shape)
+					s.DotPairs(got, guardedCopy(t, c.w), guardedCopy(t, c.x), guardedCopy(t, c.odd), c.Shape)
 					if want := c.reference(); !slices.Equal(got, want) {
 						t.Fatalf("%+v: wrong totals", c.Shape)
 					}

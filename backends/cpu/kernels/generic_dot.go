@@ -11,10 +11,13 @@ import (
 // sums at once. The sum of the upper lane stays exact in the upper half since
 // neither leaves 32 bits: 255 * 128 * quant.MaxBlockCols < 2^31.
 
-// dot is Set.Dot.
-func dot(totals []int32, w []byte, x []uint32, s Shape) {
+// dot is Set.DotPairs.
+func dot(totals []int32, w []byte, x, odd []uint32, s Shape) {
 	words := s.Steps * s.Words()
 	for b := range s.Blocks {
+		if b > 0 {
+			x, odd = odd, x
+		}
 		for g := range s.Groups {
 			codes := w[b*s.Stride+g*s.Steps*quant.StepBytes:][:s.Steps*quant.StepBytes]
 			act := x[g*words*s.Rows:][:words*s.Rows]

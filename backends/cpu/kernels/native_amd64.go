@@ -21,8 +21,8 @@ func avx2() *Set {
 	s := Generic()
 	s.name = "avx2"
 	s.tiles = []int{1, 2, 3, 4, 6}
-	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
-		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+	s.dot = func(totals []int32, w []byte, x, odd []uint32, sh Shape) {
+		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
 	s.interleave = interleaveAVX
 	sumsAVX2.install(s)
@@ -35,8 +35,8 @@ func avx512() *Set {
 	s := Generic()
 	s.name = "avx512"
 	s.tiles = []int{1, 2, 3, 4, 6, 8, 12, 16, 24}
-	s.dot = func(totals []int32, w []byte, x []uint32, sh Shape) {
-		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+	s.dot = func(totals []int32, w []byte, x, odd []uint32, sh Shape) {
+		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
 	}
 	s.interleave = interleaveAVX
 	sumsAVX512.install(s)

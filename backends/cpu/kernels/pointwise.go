@@ -127,6 +127,6 @@ func (k *pointwise) setFinish(dst []float32, stride int, totals []int32, scales 
 		kind = &k.finishRowsGrid
 	}
 	group := f.Rows * f.Planes * quant.BlockRows
-	kind[f.Planes](first(dst), stride, first(totals), f.Groups*group, group, first(scales), f.ScaleStride,
+	kind[f.Planes](first(dst), stride, first(totals), f.every()*f.Groups*group, group, first(scales), f.ScaleStride,
 		first(f.Starts), first(f.Steps), f.Blocks, f.Rows, f.Groups, f.Out, f.Mul)
 }

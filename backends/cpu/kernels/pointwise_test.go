@@ -300,7 +300,7 @@ type finishCase struct {
 // newFinishCase returns a random one of a shape.
 func newFinishCase(rng *rand.Rand, f kernels.Final, gap, salt int) finishCase {
 	c := finishCase{Final: f, stride: f.Blocks*quant.BlockRows + gap}
-	c.totals = make([]int32, f.Blocks*f.Groups*f.Rows*f.Planes*quant.BlockRows)
+	c.totals = make([]int32, ((f.Blocks-1)*max(1, f.Every)+1)*f.Groups*f.Rows*f.Planes*quant.BlockRows)
 	for i := range c.totals {
 		c.totals[i] = int32(rng.Uint32()) >> rng.IntN(32)
 		if rng.IntN(8) == 0 {
@@ -344,11 +344,11 @@ func TestFinish(t *testing.T) {
 			t.Run(fmt.Sprint(planes), func(t *testing.T) {
 				t.Parallel()
 				rng := rand.New(rand.NewPCG(11, uint64(planes)))
-				results, totals, scales := newGuard[float32](t, 1<<10), newGuard[int32](t, 1<<12), newGuard[byte](t, 1<<10)
+				results, totals, scales := newGuard[float32](t, 1<<10), newGuard[int32](t, 1<<13), newGuard[byte](t, 1<<10)
 				for i := range 600 {
 					f := kernels.Final{
 						Blocks: 1 + rng.IntN(3), Groups: 1, Rows: 1 + rng.IntN(4), Planes: planes,
-						Half: i%2 == 0, Out: [...]float32{0, 0.05, 3, 1e6, float32(math.NaN())}[rng.IntN(5)], Mul: [...]float32{1, 0.7, -2}[rng.IntN(3)],
+						Half: i%2 == 0, Out: [...]float32{0, 0.05, 3, 1e6, float32(math.NaN())}[rng.IntN(5)], Mul: [...]float32{1, 0.7, -2}[rng.IntN(3)], Every: rng.IntN(3),
 					}
 					if f.Half {
 						f.Groups = 1 + rng.IntN(5)

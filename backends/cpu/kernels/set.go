@@ -16,7 +16,7 @@ type Set struct {
 	name  string
 	tiles []int
 
-	dot         func(totals []int32, w []byte, x []uint32, s Shape)
+	dot         func(totals []int32, w []byte, x, odd []uint32, s Shape)
 	roundInt8   func(dst []int8, x []float32, step float32)
 	interleave  func(dst []uint32, stride int, src []uint32, rows int)
 	finish      func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
@@ -75,12 +75,17 @@ func (s Shape) Words() int { return 8 / s.Bits }
 // w holds blocks as package quant lays them out. Word k of a row of activations
 // holds the signed digits of columns 4k to 4k+3, lowest byte first; x holds the
 // words as [word][row].
-func (s *Set) Dot(totals []int32, w []byte, x []uint32, sh Shape) {
+func (s *Set) Dot(totals []int32, w []byte, x []uint32, sh Shape) { s.DotPairs(totals, w, x, x, sh) }
+
+// DotPairs is [Set.Dot] with activations of their own for every second block.
+func (s *Set) DotPairs(totals []int32, w []byte, x, odd []uint32, sh Shape) {
+	words := sh.Groups * sh.Steps * sh.Words() * sh.Rows
 	need("totals", len(totals), sh.Blocks*sh.Groups*sh.Rows*quant.BlockRows)
 	need("codes", len(w), (sh.Blocks-1)*sh.Stride+sh.Groups*sh.Steps*quant.StepBytes)
-	need("activations", len(x), sh.Groups*sh.Steps*sh.Words()*sh.Rows)
+	need("activations", len(x), words)
+	need("odd activations", len(odd), words)
 	need("stride", sh.Stride, sh.Groups*sh.Steps*quant.StepBytes)
-	s.dot(totals, w, x, sh)
+	s.dot(totals, w, x, odd, sh)
 }
 
 // Final is how totals become floats.
@@ -88,6 +93,8 @@ type Final struct {
 	// Blocks, Groups and Rows are those of the totals, where each row has Planes
 	// neighbouring rows of digits, lowest first.
 	Blocks, Groups, Rows, Planes int
+	// Every is how many blocks of the totals there are to one that is finished: 0 means 1.
+	Every int
 	// Half tells that the scales are float16 for each group, [group][lane], and not float32 for each lane.
 	Half bool
 	// ScaleStride is the distance in bytes between the scales of two blocks.
@@ -102,6 +109,9 @@ type Final struct {
 	Mul float32
 }
 
+// every returns the distance in blocks between two that are finished.
+func (f *Final) every() int { return max(1, f.Every) }
+
 // Finish sets dst[row*stride + block*16 + lane] to the product that the totals
 // of [Set.Dot] stand for: for each group, in order, float32(start + total) *
 // step * scale; their sum on the output grid; times Mul.
@@ -111,7 +121,7 @@ func (s *Set) Finish(dst []float32, stride int, totals []int32, scales []byte, f
 		size = 2 * quant.BlockRows * f.Groups
 	}
 	need("results", len(dst), (f.Rows-1)*stride+f.Blocks*quant.BlockRows)
-	need("totals", len(totals), f.Blocks*f.Groups*f.Rows*f.Planes*quant.BlockRows)
+	need("totals", len(totals), ((f.Blocks-1)*f.every()+1)*f.Groups*f.Rows*f.Planes*quant.BlockRows)
 	need("scales", len(scales), (f.Blocks-1)*f.ScaleStride+size)
 	need("starts", len(f.Starts), f.Rows*f.Groups)
 	need("steps", len(f.Steps), f.Rows)
