@@ -23,7 +23,8 @@ var tiles512 = []int{1, 2, 3, 4, 6, 8, 12, 16, 24}
 func addDots(c *build.Context) {
 	for _, bits := range []int{2, 4, 8} {
 		for _, rows := range tiles512 {
-			dot512(c, bits, rows)
+			d := dot512{Context: c, bits: bits, rows: rows}
+			d.add()
 		}
 	}
 }
@@ -87,64 +88,140 @@ func dotFrame(c *build.Context, name, doc string, constants func(), body func(l 
 	c.RET()
 }
 
-// dot512 adds a kernel on 512-bit registers: a register holds a step of codes of
-// 16 lanes, and VPDPBUSD adds their products with four digits of one row, the same for all lanes.
-func dot512(c *build.Context, bits, rows int) {
-	mask := c.ZMM()
-	constants := func() {
-		if bits < 8 {
-			m := c.GP32()
-			c.MOVL(operand.U32(uint32(1<<bits-1)*0x01010101), m)
-			c.VPBROADCASTD(m, mask)
+// sumRegisters is how many registers the sums may take.
+const sumRegisters = 24
+
+// dot512 writes kernels on 512-bit registers: a register holds a step of codes
+// of 16 lanes, and VPDPBUSD adds their products with four digits of one row, the
+// same for all lanes.
+//
+// Where there are registers for it, the codes of a byte stay in their places:
+// field j counts 2^(bits*j) times, has sums of its own, and these are shifted
+// down at the end, which is exact since all terms are multiples. That spares a
+// shift for each field. 2^6 * 3 * 128 * quant.MaxBlockCols/4 still fits in 32 bits.
+type dot512 struct {
+	*build.Context
+	bits, rows int
+	// inPlace tells that fields have sums of their own.
+	inPlace bool
+	masks   []reg.VecVirtual // of fields in place, or of the lowest
+	sums    [][]reg.VecVirtual
+}
+
+// fields returns the number of codes in a byte.
+func (d *dot512) fields() int { return 8 / d.bits }
+
+// add adds a kernel.
+func (d *dot512) add() {
+	d.inPlace = d.fields()*d.rows <= sumRegisters
+	name := dotName(d.bits, d.rows, "AVX512")
+	doc := fmt.Sprintf("%s is Set.Dot for int%d and rows in tiles of %d.", name, d.bits, d.rows)
+	dotFrame(d.Context, name, doc, d.constants, d.group)
+}
+
+// constants fills the masks.
+func (d *dot512) constants() {
+	n := 1
+	switch {
+	case d.bits == 8:
+		return
+	case d.inPlace:
+		n = d.fields()
+	}
+	for j := range n {
+		m, mask := d.GP32(), d.ZMM()
+		d.MOVL(operand.U32(uint32(1<<d.bits-1)<<(d.bits*j)*0x01010101), m)
+		d.VPBROADCASTD(m, mask)
+		d.masks = append(d.masks, mask)
+	}
+}
+
+// group writes the sums of one group.
+func (d *dot512) group(l dotLoops) {
+	// A sum is ready for the next addition after some cycles: few rows take the
+	// sums of two or four steps.
+	fields := 1
+	if d.inPlace {
+		fields = d.fields()
+	}
+	steps := 1
+	for 2*steps*fields*d.rows <= 8 {
+		steps *= 2
+	}
+	d.sums = nil
+	for range steps * fields {
+		row := make([]reg.VecVirtual, d.rows)
+		for r := range row {
+			row[r] = d.ZMM()
+			d.VPXORD(row[r], row[r], row[r])
+		}
+		d.sums = append(d.sums, row)
+	}
+	codes, field := d.ZMM(), d.ZMM()
+	if steps > 1 {
+		d.SUBQ(operand.I32(int32(steps)), l.steps)
+		d.JLT(operand.LabelRef("rest"))
+	}
+	d.Label("step")
+	for i := range steps {
+		d.step(l, i, i*fields, codes, field)
+	}
+	d.advance(l, steps)
+	if steps > 1 {
+		d.SUBQ(operand.I32(int32(steps)), l.steps)
+		d.JGE(operand.LabelRef("step"))
+		d.Label("rest")
+		d.ADDQ(operand.I32(int32(steps)), l.steps)
+		d.JZ(operand.LabelRef("done"))
+		d.Label("one")
+		d.step(l, 0, 0, codes, field)
+		d.advance(l, 1)
+		d.DECQ(l.steps)
+		d.JNZ(operand.LabelRef("one"))
+		d.Label("done")
+	} else {
+		d.DECQ(l.steps)
+		d.JNZ(operand.LabelRef("step"))
+	}
+	for r := range d.rows {
+		for i := len(d.sums) - 1; i >= fields; i-- { // of the same field in other steps
+			d.VPADDD(d.sums[i][r], d.sums[i-fields][r], d.sums[i-fields][r])
+		}
+		for j := 1; j < fields; j++ {
+			d.VPSRAD(operand.U8(d.bits*j), d.sums[j][r], d.sums[j][r])
+			d.VPADDD(d.sums[j][r], d.sums[0][r], d.sums[0][r])
+		}
+		d.VMOVDQU32(d.sums[0][r], operand.Mem{Base: l.totals, Disp: 64 * r})
+	}
+	d.ADDQ(operand.I32(64*d.rows), l.totals)
+}
+
+// step adds the products of step i from here, with the sums from the first on.
+func (d *dot512) step(l dotLoops, i, first int, codes, field reg.VecVirtual) {
+	at := operand.Mem{Base: l.w, Disp: stepBytes * i}
+	d.VMOVDQU64(at, codes)
+	for j := range d.fields() {
+		sum, v := d.sums[first], field
+		switch {
+		case d.bits == 8:
+			v = codes
+		case d.inPlace:
+			d.VPANDD(codes, d.masks[j], field)
+			sum = d.sums[first+j]
+		case j == 0:
+			d.VPANDD(codes, d.masks[0], field)
+		default:
+			d.VPSRLW(operand.U8(d.bits*j), codes, field)
+			d.VPANDD(field, d.masks[0], field)
+		}
+		for r := range d.rows {
+			d.VPDPBUSD_BCST(operand.Mem{Base: l.x, Disp: 4 * ((i*d.fields()+j)*d.rows + r)}, v, sum[r])
 		}
 	}
-	name := dotName(bits, rows, "AVX512")
-	dotFrame(c, name, fmt.Sprintf("%s is Set.Dot for int%d and rows in tiles of %d.", name, bits, rows), constants, func(l dotLoops) {
-		words := 8 / bits
-		// A sum is ready for the next addition after some cycles: few rows take several sums each.
-		chains := 1
-		for chains < words && chains*rows < 8 {
-			chains *= 2
-		}
-		sums := make([][]reg.VecVirtual, chains)
-		for i := range sums {
-			sums[i] = make([]reg.VecVirtual, rows)
-			for r := range rows {
-				sums[i][r] = c.ZMM()
-				c.VPXORD(sums[i][r], sums[i][r], sums[i][r])
-			}
-		}
-		codes, field := c.ZMM(), c.ZMM()
-		label := "step"
-		c.Label(label)
-		c.VMOVDQU64(operand.Mem{Base: l.w}, codes)
-		for j := range words {
-			v := field
-			switch {
-			case bits == 8:
-				v = codes
-			case j == 0:
-				c.VPANDD(codes, mask, field)
-			default:
-				c.VPSRLW(operand.U8(bits*j), codes, field)
-				c.VPANDD(field, mask, field)
-			}
-			for r := range rows {
-				c.VPDPBUSD_BCST(operand.Mem{Base: l.x, Disp: 4 * (j*rows + r)}, v, sums[j%chains][r])
-			}
-		}
-		c.ADDQ(operand.I32(stepBytes), l.w)
-		c.ADDQ(operand.I32(4*words*rows), l.x)
-		c.DECQ(l.steps)
-		c.JNZ(operand.LabelRef(label))
-		for r := range rows {
-			for n := chains; n > 1; n /= 2 {
-				for i := range n / 2 {
-					c.VPADDD(sums[i+n/2][r], sums[i][r], sums[i][r])
-				}
-			}
-			c.VMOVDQU32(sums[0][r], operand.Mem{Base: l.totals, Disp: 64 * r})
-		}
-		c.ADDQ(operand.I32(64*rows), l.totals)
-	})
+}
+
+// advance goes on by some steps.
+func (d *dot512) advance(l dotLoops, steps int) {
+	d.ADDQ(operand.I32(int32(stepBytes*steps)), l.w)
+	d.ADDQ(operand.I32(int32(4*d.fields()*d.rows*steps)), l.x)
 }
