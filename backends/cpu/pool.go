@@ -28,7 +28,7 @@ const (
 	// brings into its cache: a good part of a core's second level.
 	warmBytes = 512 << 10
 	// warmStep is how much of it between two looks for work.
-	warmStep = 4 << 10
+	warmStep = 2 << 10
 	// minWork is the number of multiplications below which waking other threads costs more than it saves.
 	minWork = 1 << 17
 	// maxPieces is into how many pieces the share of a worker is cut at most. Each
@@ -48,15 +48,26 @@ const (
 // busy machine costs no more than the help it withholds. A worker that waits
 // reads the weights that it will need next, so that memory is not idle while a
 // task too small to share is done. Workers sleep when there is nothing to do.
+//
+// A task takes some ten microseconds, so what counts is how often a line of
+// memory goes from one core to another: what announces a task is one line, a
+// worker's claims touch its own, and what it has done is told once.
 type pool struct {
-	read   func(data []byte) uint64
-	shares []share
-	number atomic.Uint32 // of the current task
+	read func(data []byte) uint64
 
-	// of the current task
-	op       atomic.Pointer[operation]
-	units    atomic.Int64
-	finished atomic.Int64 // pieces
+	_ line
+	// The current task. They are written before the number, and so belong to it
+	// when a claim succeeds: the task does not end before that claim is done.
+	op     atomic.Pointer[operation]
+	units  atomic.Int64
+	pieces atomic.Uint32 // of each share
+	number atomic.Uint32
+
+	_        line
+	finished atomic.Uint64 // pieces of all tasks so far
+
+	_      line
+	shares []share
 
 	closing atomic.Bool
 	asleep  []atomic.Bool
@@ -64,13 +75,17 @@ type pool struct {
 	done    sync.WaitGroup
 }
 
+// line keeps what stands before and after it in different lines of a cache.
+type line [128]byte
+
 // share is what of a task is a worker's own. Its state holds the number of the
-// task in the upper half, then the number of pieces, then that of the next
-// unclaimed one, of 16 bits each. A piece is claimed by raising it: that the
-// state was still the same proves that the pool's op and units belong to it.
+// task in the upper half, then how many pieces it has, then which is the next
+// unclaimed one, of 16 bits each. The first claim brings it to the number of the
+// current task: all pieces of the task before were claimed then. While one is
+// left the task goes on, and what the pool tells of it belongs to it.
 type share struct {
 	state atomic.Uint64
-	_     [56]byte // a cache line of its own
+	_     line
 }
 
 // newPool starts workers-1 threads. read reads memory.
@@ -96,17 +111,14 @@ func (p *pool) run(op *operation) {
 		return
 	}
 	pieces := min(maxPieces, bits.Len(uint((units+workers-1)/workers)))
+	goal := p.finished.Load() + uint64(pieces*workers)
 	p.op.Store(op)
 	p.units.Store(int64(units))
-	p.finished.Store(0)
-	number := p.number.Load() + 1
-	for w := range p.shares {
-		p.shares[w].state.Store(uint64(number)<<32 | uint64(pieces)<<16)
-	}
-	p.number.Store(number)
+	p.pieces.Store(uint32(pieces))
+	p.number.Add(1)
 	p.signal()
 	p.work(0)
-	done := func() bool { return p.finished.Load() == int64(pieces*workers) }
+	done := func() bool { return p.finished.Load() == goal }
 	p.readAhead(0, done)
 	for i := 0; !done(); i++ {
 		if i >= spins {
@@ -129,34 +141,58 @@ func (p *pool) readAhead(w int, news func() bool) {
 
 // work claims and does pieces, first of the worker's own share, until there are none.
 func (p *pool) work(w int) {
+	number := p.number.Load()
+	op, units, pieces := p.op.Load(), int(p.units.Load()), p.pieces.Load()
+	if op == nil {
+		return // before the first
+	}
+	done := uint64(0)
 	for i := range p.shares {
-		for owner := (w + i) % len(p.shares); p.claim(w, owner); {
+		owner := (w + i) % len(p.shares)
+		first := units * owner / len(p.shares)
+		size := units*(owner+1)/len(p.shares) - first
+		for {
+			n, ok := p.claim(owner, number, pieces)
+			if !ok {
+				break
+			}
+			// A piece is half of what is left, and the last is all of it.
+			from, to := size-size>>n, size-size>>(n+1)
+			if n+1 == pieces {
+				to = size
+			}
+			if from < to {
+				op.task.do(w, first+from, first+to)
+			}
+			done++
 		}
+	}
+	if done > 0 {
+		p.finished.Add(done)
 	}
 }
 
-// claim takes the next piece of an owner's share and does it. It reports whether there may be more.
-func (p *pool) claim(w, owner int) bool {
+// claim takes the next piece of an owner's share, if there is one.
+func (p *pool) claim(owner int, number, pieces uint32) (piece uint32, ok bool) {
 	state := &p.shares[owner].state
-	s := state.Load()
-	op, units := p.op.Load(), int(p.units.Load())
-	pieces, next := int(s>>16&0xffff), int(s&0xffff)
-	if next >= pieces {
-		return false
-	}
-	if state.CompareAndSwap(s, s+1) {
-		first := units * owner / len(p.shares)
-		size := units*(owner+1)/len(p.shares) - first
-		end := first + size - size>>(next+1)
-		if next+1 == pieces {
-			end = first + size
+	for {
+		s := state.Load()
+		next := uint32(s & 0xffff)
+		switch behind := number - uint32(s>>32); {
+		case behind == 0:
+			pieces = uint32(s >> 16 & 0xffff)
+		case int32(behind) < 0: // the task is over
+			return 0, false
+		default:
+			next = 0
 		}
-		if first += size - size>>next; first < end {
-			op.task.do(w, first, end)
+		if next == pieces {
+			return 0, false
 		}
-		p.finished.Add(1)
+		if state.CompareAndSwap(s, uint64(number)<<32|uint64(pieces)<<16|uint64(next+1)) {
+			return next, true
+		}
 	}
-	return true
 }
 
 // signal wakes the workers that sleep.
