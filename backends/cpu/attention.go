@@ -18,7 +18,7 @@ const (
 // attention is the task of program.Attention. Where a batch has many rows, a
 // unit is a row with the heads that share keys, block after block. Where it has
 // few, a unit is one block of a few heads, and a second task, combine, adds the
-// blocks in order: the sums are the same.
+// blocks in order where there are several: the sums are the same.
 type attention struct {
 	e          *executor
 	cache      program.CacheID
@@ -122,9 +122,20 @@ func (a *attention) share(s *scratch, unit int) {
 	from = max(from, block*backends.BlockPositions)
 	to = min(to, (block+1)*backends.BlockPositions)
 	at := p*a.heads + head
-	a.block(s, c, kv, r, head, heads, from, to,
-		a.e.partials.sums[at*c.HeadDim:][:heads*c.HeadDim], a.e.partials.largest[at:], a.e.partials.totals[at:])
+	largest, totals := a.e.partials.largest[at:], a.e.partials.totals[at:]
+	if !a.single() {
+		a.block(s, c, kv, r, head, heads, from, to, a.e.partials.sums[at*c.HeadDim:][:heads*c.HeadDim], largest, totals)
+		return
+	}
+	out := a.e.row(a.out, r)[head*c.HeadDim:][:heads*c.HeadDim]
+	a.block(s, c, kv, r, head, heads, from, to, out, largest, totals)
+	for h := range heads {
+		a.divide(out[h*c.HeadDim:][:c.HeadDim], c, totals[h])
+	}
 }
+
+// single reports whether every row sees one block only.
+func (a *attention) single() bool { return a.e.partials.first[a.e.live] == a.e.live }
 
 // row computes the heads of one row that share keys, and combines their blocks.
 func (a *attention) row(s *scratch, r, kv int) {
@@ -201,7 +212,7 @@ type combine struct{ *attention }
 
 // size implements task.
 func (a *combine) size() (units, work int) {
-	if !a.split() {
+	if !a.split() || a.single() {
 		return 0, 0
 	}
 	return a.e.live * a.heads, a.e.partials.first[a.e.live] * a.heads * a.e.p.Caches[a.cache].HeadDim
