@@ -69,7 +69,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err != nil {
 		return nil, err
 	}
-	c := compiler{e: &executor{p: p, opts: opts, kernels: b.kernels}, w: w}
+	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, kernels: b.kernels}, w: w}
 	c.e.planes, c.e.limit = fixedPoint(opts.Activations)
 	c.buffers()
 	for i, op := range p.Ops {
@@ -87,6 +87,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	for _, d := range c.digits {
 		c.e.stats.BufferBytes += d.bytes()
 	}
+	c.e.stats.BufferBytes += c.fed.bytes()
 	c.e.scratch = make([]scratch, opts.Threads)
 	for i := range c.e.scratch {
 		c.e.scratch[i] = c.need.scratch()
@@ -154,6 +155,7 @@ type compiler struct {
 	index    int // of the operation at hand
 	selected bool
 	digits   []*digits // of the first, second, … operand of every product
+	fed      *digits   // of the operands that a gateUp feeds
 	need     needs
 	kinds    []string // of operations, for the profile
 }
@@ -344,8 +346,26 @@ func (c *compiler) linear(o *program.Linear) {
 		})
 		t.units += n
 	}
+	c.feed(q)
 	c.add("quantize", q)
 	c.addProduct("linear", m, int64(t.units*m.BlockBytes()), t)
+}
+
+// feed has the operation before make the digits of a product's input, if it can.
+// They lie in memory of their own, since those of its own input are in use.
+func (c *compiler) feed(q *quantize) {
+	if len(c.e.ops) == 0 || len(q.operands) != 1 {
+		return
+	}
+	g, ok := c.e.ops[len(c.e.ops)-1].task.(*gateUp)
+	o := q.operands[0]
+	whole := q.m.Cols == 4*o.words // no padding that would have to be cleared
+	if !ok || g.out != q.in || o.grid == 0 || o.planes != 1 || q.m.Group > 0 || !whole {
+		return
+	}
+	c.fed.grow(c.rows(), o.words, 1)
+	o.digits = c.fed
+	g.feeds, q.fed = o, g
 }
 
 // gateUp compiles a fused pair of products.

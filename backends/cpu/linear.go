@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"sync/atomic"
+
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
@@ -155,10 +157,18 @@ type gateUp struct {
 	out      program.BufferID
 	units    int
 	work     int // multiplications a row
+	// feeds is the operand, with 8-bit digits on a static grid, that the result
+	// becomes for the next product, or nil. Each worker makes the digits of what
+	// it has computed while it has it at hand; sum is that of all.
+	feeds *operand
+	sum   atomic.Int64
 }
 
-// size implements task.
-func (g *gateUp) size() (units, work int) { return g.units, g.work * g.e.live }
+// size implements task. It begins a new sum.
+func (g *gateUp) size() (units, work int) {
+	g.sum.Store(0)
+	return g.units, g.work * g.e.live
+}
 
 // do implements task.
 func (g *gateUp) do(worker, first, end int) {
@@ -188,6 +198,11 @@ func (g *gateUp) tile(s *scratch, t tile, first, n int) {
 	g.up.finish(g.e, s, s.up, cols, s.totals[sums:], t, 2*first+1, 2, n)
 	size := t.rows * cols
 	g.e.kernels.GELUMul(s.gate[:size], s.gate[:size], s.up[:size])
+	if g.feeds != nil && g.e.live == 1 {
+		x := s.gate[:min(cols, g.e.buf[g.out].cols-first*quant.BlockRows)]
+		words := g.feeds.digits.words[first*quant.BlockRows/4:][:(len(x)+3)/4]
+		g.sum.Add(g.e.kernels.Quantize(words, x, 1, g.feeds.grid, -128, 127))
+	}
 	for r := range t.rows {
 		copy(g.e.row(g.out, t.first+r)[first*quant.BlockRows:], s.gate[r*cols:][:cols])
 	}
