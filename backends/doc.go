@@ -25,8 +25,13 @@
 //     as a tree: lane i + lane i+8, then +4, +2, +1. Products are rounded
 //     before they are added.
 //   - Attention works in blocks of 256 absolute positions. For each block: the
-//     largest score, the sum of exp(score - largest) in 16 lanes by position,
-//     and for each column the sum of weight*value in the order of positions.
-//     Blocks are combined in order.
+//     largest score, the weights exp(score - largest), their sum in 16 lanes by
+//     position, and for each column the sum of weight*value in the order of
+//     positions. Blocks are combined in order.
+//   - Over an int8 cache these products are integers, too: a head's query, and
+//     the weights of a block, are 24-bit fixed point with steps s and t as above,
+//     a score is (float32(sum of n*code) * s) * key scale, times the scale of the
+//     operation; the sum of weights is float32(sum of n) * t, and a column's is
+//     (float32(sum of n*code) * t) * value scale.
 //   - exp, tanh, sine and cosine are those of package internal/fmath.
 package backends

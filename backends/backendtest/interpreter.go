@@ -218,8 +218,16 @@ func (in *interpreter) integers(x []float32, r program.Rounding) integers {
 	}
 	limit := map[backends.Activations]float32{backends.Activations8: 127, backends.Activations16: 32639}[in.o.Activations]
 	if limit == 0 {
-		limit = 1<<23 - 32896 - 1
+		limit = limit24
 	}
+	y := fixed(x, limit)
+	y.out = r.OutScale
+	return y
+}
+
+// fixed makes fixed point of at most limit.
+func fixed(x []float32, limit float32) integers {
+	n := make([]int64, len(x))
 	largest := float32(0)
 	for _, v := range x {
 		largest = max(largest, float32(math.Abs(float64(v))))
@@ -230,7 +238,22 @@ func (in *interpreter) integers(x []float32, r program.Rounding) integers {
 			n[i] = round(x[i], step, -limit, limit)
 		}
 	}
-	return integers{n, step, r.OutScale}
+	return integers{n: n, step: step}
+}
+
+// limit24 is the largest magnitude of 24-bit fixed point.
+const limit24 = 1<<23 - 32896 - 1
+
+// fixed24 makes 24-bit fixed point.
+func fixed24(x []float32) integers { return fixed(x, limit24) }
+
+// times returns the exact sum of products with whole numbers, times the step.
+func (x integers) times(codes []float32) float32 {
+	sum := int64(0)
+	for i, n := range x.n {
+		sum += n * int64(codes[i])
+	}
+	return float32(float32(sum) * x.step)
 }
 
 // product interprets one row of a product with codes.
@@ -261,6 +284,7 @@ func (in *interpreter) head(o *program.Attention, h int) {
 		from = max(0, in.pos-c.Window+1)
 	}
 	int8Cache := in.o.Cache == backends.CacheInt8
+	query := fixed24(q)
 	var top, total float32
 	acc := make([]float32, c.HeadDim)
 	for first := from; first <= in.pos; {
@@ -269,9 +293,11 @@ func (in *interpreter) head(o *program.Attention, h int) {
 		largest := float32(math.Inf(-1))
 		for i := range scores {
 			k := in.keys[o.Cache][first+i][at:][:c.HeadDim]
-			s := laneSum(c.HeadDim, 0, func(d int) float32 { return float32(q[d] * k[d]) })
+			var s float32
 			if int8Cache {
-				s = float32(s * c.KeyScale)
+				s = float32(query.times(k) * c.KeyScale)
+			} else {
+				s = laneSum(c.HeadDim, 0, func(d int) float32 { return float32(q[d] * k[d]) })
 			}
 			scores[i] = float32(s * o.Scale)
 			largest = max(largest, scores[i])
@@ -279,11 +305,27 @@ func (in *interpreter) head(o *program.Attention, h int) {
 		for i := range scores {
 			scores[i] = fmath.Exp(scores[i] - largest)
 		}
-		sum := laneSum(len(scores), first, func(i int) float32 { return scores[i] })
+		var sum float32
 		part := make([]float32, c.HeadDim)
-		for i, weight := range scores {
+		if int8Cache {
+			weights := fixed24(scores)
+			ones, column := make([]float32, len(scores)), make([]float32, len(scores))
+			for i := range ones {
+				ones[i] = 1
+			}
+			sum = weights.times(ones)
 			for d := range part {
-				part[d] += float32(weight * in.values[o.Cache][first+i][at+d])
+				for i := range column {
+					column[i] = in.values[o.Cache][first+i][at+d]
+				}
+				part[d] = float32(weights.times(column) * c.ValueScale)
+			}
+		} else {
+			sum = laneSum(len(scores), first, func(i int) float32 { return scores[i] })
+			for i, weight := range scores {
+				for d := range part {
+					part[d] += float32(weight * in.values[o.Cache][first+i][at+d])
+				}
 			}
 		}
 		if first == from {
@@ -299,9 +341,6 @@ func (in *interpreter) head(o *program.Attention, h int) {
 		first = end
 	}
 	for d := range out {
-		if int8Cache {
-			acc[d] = float32(acc[d] * c.ValueScale)
-		}
 		out[d] = acc[d] / total
 	}
 }

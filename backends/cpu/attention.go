@@ -1,23 +1,29 @@
 package cpu
 
 import (
+	"encoding/binary"
+	"math"
+
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/internal/fmath"
 	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
 )
 
 const (
-	// splitHeads is the most heads of a unit where rows are so few that their
-	// blocks and heads have to be shared between the threads.
+	// splitHeads is the most heads of a unit where there are too few blocks for
+	// all threads.
 	splitHeads = 4
 	// splitUnits is the number of units for each thread below which rows are few.
 	splitUnits = 4
+	// planes24 is the number of digits of queries and weights over codes.
+	planes24 = kernels.MaxPlanes
 )
 
 // attention is the task of program.Attention. Where a batch has many rows, a
-// unit is a row with the heads that share keys, block after block. Where it has
-// few, a unit is one block of a few heads, and a second task, combine, adds the
+// unit is a row with some of the heads that share keys, block after block. Where
+// it has few, a unit is one block of these, and a second task, combine, adds the
 // blocks in order where there are several: the sums are the same.
 type attention struct {
 	e          *executor
@@ -25,14 +31,54 @@ type attention struct {
 	query, out program.BufferID
 	heads      int
 	scale      float32
+
+	perKV int // heads that share keys
+	// wide and narrow are ways to cut these into the heads of a unit.
+	wide, narrow []tile
+	// of a cache of codes: the scales for each lane, as in a block of a matrix
+	keyScales, valueScales []byte
 }
 
-// partials holds what blocks of attention have become before they are combined,
-// in the order of the batch's rows, of blocks and of heads.
-type partials struct {
+// newAttention prepares an attention.
+func newAttention(e *executor, o *program.Attention) *attention {
+	c := e.p.Caches[o.Cache]
+	a := &attention{e: e, cache: o.Cache, query: o.Query, out: o.Out, heads: o.Heads, scale: o.Scale, perKV: o.Heads / c.KVHeads}
+	if e.opts.Cache == backends.CacheInt8 {
+		sizes := e.kernels.Tiles()
+		a.wide = cut(nil, a.perKV, planes24, sizes)
+		most := 0
+		for _, n := range sizes {
+			if n <= splitHeads*planes24 {
+				most++
+			}
+		}
+		a.narrow = cut(nil, a.perKV, planes24, sizes[:most])
+		a.keyScales, a.valueScales = lanes(c.KeyScale), lanes(c.ValueScale)
+		return a
+	}
+	a.wide = []tile{{0, a.perKV}}
+	for first := 0; first < a.perKV; first += splitHeads {
+		a.narrow = append(a.narrow, tile{first, min(splitHeads, a.perKV-first)})
+	}
+	return a
+}
+
+// lanes returns a scale for each row of a block.
+func lanes(scale float32) (b []byte) {
+	for range quant.BlockRows {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(scale))
+	}
+	return b
+}
+
+// plan is how the attention at hand is divided, and what its blocks have become
+// before they are combined, in the order of the batch's rows, of blocks and of heads.
+type plan struct {
+	split           bool      // blocks are units of their own
+	tiles           []tile    // heads of a unit
+	first           []int     // of each row, and then the number of blocks
 	sums            []float32 // [rows, blocks, heads, dim]
 	largest, totals []float32 // [rows, blocks, heads]
-	first           []int     // the first block of each row
 }
 
 // span returns the positions [from, to) that a row sees, and their first block and number of blocks.
@@ -45,23 +91,10 @@ func (a *attention) span(r int) (from, to, first, blocks int) {
 	return from, row.Pos + 1, first, row.Pos/backends.BlockPositions - first + 1
 }
 
-// split reports whether blocks are shared between the threads.
-func (a *attention) split() bool {
-	return a.e.opts.Threads > 1 && a.e.live*a.e.p.Caches[a.cache].KVHeads < splitUnits*a.e.opts.Threads
-}
-
-// shares returns the heads of a unit of split work, and how many units a block has.
-func (a *attention) shares() (heads, units int) {
-	kv := a.e.p.Caches[a.cache].KVHeads
-	heads = min(splitHeads, a.heads/kv)
-	return heads, kv * ((a.heads/kv + heads - 1) / heads)
-}
-
-// size implements task. In split work it also makes room for what blocks become.
-func (a *attention) size() (units, work int) {
-	c := &a.e.p.Caches[a.cache]
+// plan divides the work of this step, and makes room for what split blocks become. It returns the number of multiplications.
+func (a *attention) plan() (work int) {
+	p, c := &a.e.plan, &a.e.p.Caches[a.cache]
 	blocks, positions := 0, 0
-	p := &a.e.partials
 	p.first = p.first[:0]
 	for r := range a.e.live {
 		from, to, _, n := a.span(r)
@@ -70,15 +103,18 @@ func (a *attention) size() (units, work int) {
 		positions += to - from
 	}
 	p.first = append(p.first, blocks)
-	work = 2 * positions * a.heads * c.HeadDim
-	if !a.split() {
-		return a.e.live * c.KVHeads, work
+	threads := a.e.opts.Threads
+	p.split = threads > 1 && a.e.live*c.KVHeads < splitUnits*threads
+	p.tiles = a.wide
+	if p.split && blocks*c.KVHeads < 2*threads {
+		p.tiles = a.narrow
 	}
-	p.sums = roomFor(p.sums, blocks*a.heads*c.HeadDim)
-	p.largest = roomFor(p.largest, blocks*a.heads)
-	p.totals = roomFor(p.totals, blocks*a.heads)
-	_, shares := a.shares()
-	return blocks * shares, work
+	if p.split {
+		p.sums = roomFor(p.sums, blocks*a.heads*c.HeadDim)
+		p.largest = roomFor(p.largest, blocks*a.heads)
+		p.totals = roomFor(p.totals, blocks*a.heads)
+	}
+	return 2 * positions * a.heads * c.HeadDim
 }
 
 // roomFor returns s, or a longer slice if it is shorter than n: twice as long, since contexts grow block by block.
@@ -89,122 +125,132 @@ func roomFor(s []float32, n int) []float32 {
 	return s
 }
 
+// shares returns the number of units of a row, or of one of its blocks.
+func (a *attention) shares() int { return a.heads / a.perKV * len(a.e.plan.tiles) }
+
+// size implements task.
+func (a *attention) size() (units, work int) {
+	work = a.plan()
+	n := a.e.live
+	if p := &a.e.plan; p.split {
+		n = p.first[n]
+	}
+	return n * a.shares(), work
+}
+
+// single reports whether every row sees one block only.
+func (a *attention) single() bool { return a.e.plan.first[a.e.live] == a.e.live }
+
 // do implements task.
 func (a *attention) do(worker, first, end int) {
 	s := &a.e.scratch[worker]
-	kv := a.e.p.Caches[a.cache].KVHeads
-	split := a.split()
+	shares := a.shares()
 	for u := first; u < end; u++ {
-		if split {
-			a.share(s, u)
+		if a.e.plan.split {
+			a.share(s, u/shares, u%shares)
 		} else {
-			a.row(s, u/kv, u%kv)
+			a.row(s, u/shares, u%shares)
 		}
 	}
 }
 
-// share computes one block of some heads.
-func (a *attention) share(s *scratch, unit int) {
-	heads, shares := a.shares()
-	p, share := unit/shares, unit%shares
-	r := 0
-	for a.e.partials.first[r+1] <= p {
-		r++
-	}
-	c := &a.e.slots[a.e.rows[r].Slot].caches[a.cache]
-	perKV := a.heads / c.KVHeads
-	perShare := shares / c.KVHeads
-	kv := share / perShare
-	head := kv*perKV + share%perShare*heads
-	heads = min(heads, (kv+1)*perKV-head)
-	from, to, firstBlock, _ := a.span(r)
-	block := firstBlock + p - a.e.partials.first[r]
-	from = max(from, block*backends.BlockPositions)
-	to = min(to, (block+1)*backends.BlockPositions)
-	at := p*a.heads + head
-	largest, totals := a.e.partials.largest[at:], a.e.partials.totals[at:]
-	if !a.single() {
-		a.block(s, c, kv, r, head, heads, from, to, a.e.partials.sums[at*c.HeadDim:][:heads*c.HeadDim], largest, totals)
-		return
-	}
-	out := a.e.row(a.out, r)[head*c.HeadDim:][:heads*c.HeadDim]
-	a.block(s, c, kv, r, head, heads, from, to, out, largest, totals)
-	for h := range heads {
-		a.divide(out[h*c.HeadDim:][:c.HeadDim], c, totals[h])
-	}
+// part is some heads of a row and where they find keys and values.
+type part struct {
+	row   int
+	cache *cache
+	kv    int  // which of the heads of the cache
+	tile  tile // of the heads that share it
+	head  int  // the first
 }
 
-// single reports whether every row sees one block only.
-func (a *attention) single() bool { return a.e.partials.first[a.e.live] == a.e.live }
+// part returns that of a share.
+func (a *attention) part(row, share int) part {
+	kv, t := share/len(a.e.plan.tiles), a.e.plan.tiles[share%len(a.e.plan.tiles)]
+	return part{row, &a.e.slots[a.e.rows[row].Slot].caches[a.cache], kv, t, kv*a.perKV + t.first}
+}
 
-// row computes the heads of one row that share keys, and combines their blocks.
-func (a *attention) row(s *scratch, r, kv int) {
-	c := &a.e.slots[a.e.rows[r].Slot].caches[a.cache]
-	heads := a.heads / c.KVHeads
-	head := kv * heads
+// share computes one block of some heads; blocks are numbered through all rows.
+func (a *attention) share(s *scratch, block, share int) {
+	pl := &a.e.plan
+	r := 0
+	for pl.first[r+1] <= block {
+		r++
+	}
+	p := a.part(r, share)
+	from, to, firstBlock, _ := a.span(r)
+	at := (firstBlock + block - pl.first[r]) * backends.BlockPositions
+	from, to = max(from, at), min(to, at+backends.BlockPositions)
+	at = block*a.heads + p.head
+	largest, totals := pl.largest[at:], pl.totals[at:]
+	size := p.tile.rows * p.cache.HeadDim
+	if !a.single() {
+		a.block(s, p, from, to, pl.sums[at*p.cache.HeadDim:][:size], largest, totals)
+		return
+	}
+	out := a.e.row(a.out, r)[p.head*p.cache.HeadDim:][:size]
+	a.block(s, p, from, to, out, largest, totals)
+	a.divide(out, p, totals)
+}
+
+// row computes some heads of one row, and combines their blocks.
+func (a *attention) row(s *scratch, r, share int) {
+	p := a.part(r, share)
+	heads, dim := p.tile.rows, p.cache.HeadDim
 	from, to, _, _ := a.span(r)
-	out := a.e.row(a.out, r)[head*c.HeadDim:][:heads*c.HeadDim]
-	part := s.sums[:heads*c.HeadDim]
+	out := a.e.row(a.out, r)[p.head*dim:][:heads*dim]
+	sums := s.sums[:heads*dim]
 	largest, totals := s.largest[:heads], s.totalsOf[:heads]
 	newest, added := s.largest[heads:2*heads], s.totalsOf[heads:2*heads]
 	for at := from; at < to; {
 		end := min(to, (at/backends.BlockPositions+1)*backends.BlockPositions)
 		if at == from {
-			a.block(s, c, kv, r, head, heads, at, end, out, largest, totals)
+			a.block(s, p, at, end, out, largest, totals)
 		} else {
-			a.block(s, c, kv, r, head, heads, at, end, part, newest, added)
+			a.block(s, p, at, end, sums, newest, added)
 			for h := range heads {
-				a.e.join(out[h*c.HeadDim:][:c.HeadDim], part[h*c.HeadDim:][:c.HeadDim], &largest[h], &totals[h], newest[h], added[h])
+				a.e.join(out[h*dim:][:dim], sums[h*dim:][:dim], &largest[h], &totals[h], newest[h], added[h])
 			}
 		}
 		at = end
 	}
-	for h := range heads {
-		a.divide(out[h*c.HeadDim:][:c.HeadDim], c, totals[h])
-	}
+	a.divide(out, p, totals)
 }
 
 // join adds a block to those before it.
-func (e *executor) join(out, part []float32, largest, total *float32, newest, added float32) {
+func (e *executor) join(out, sums []float32, largest, total *float32, newest, added float32) {
 	top := max(*largest, newest)
 	old, add := fmath.Exp(*largest-top), fmath.Exp(newest-top)
 	*largest = top
 	*total = float32(*total*old) + float32(added*add)
-	e.kernels.ScaleAdd(out, part, old, add)
+	e.kernels.ScaleAdd(out, sums, old, add)
 }
 
-// divide makes the weighted mean of the weighted sum.
-func (a *attention) divide(out []float32, c *cache, total float32) {
-	scale := float32(1)
-	if c.int8 {
-		scale = c.ValueScale
+// divide makes weighted means of the weighted sums of some heads.
+func (a *attention) divide(out []float32, p part, totals []float32) {
+	dim := p.cache.HeadDim
+	for h := range p.tile.rows {
+		a.e.kernels.ScaleDiv(out[h*dim:][:dim], 1, totals[h])
 	}
-	a.e.kernels.ScaleDiv(out, scale, total)
 }
 
-// block computes positions [from, to) of one block for heads that share keys:
-// of each the largest score, the sum of exp(score - largest), and the values
-// weighted with it.
-func (a *attention) block(s *scratch, c *cache, kv, r, head, heads, from, to int, sums, largest, totals []float32) {
-	k := a.e.kernels
-	p := c.page(from)
-	at := (kv*backends.BlockPositions + from%backends.BlockPositions) * c.HeadDim
+// block computes positions [from, to) of one block for some heads: of each the
+// largest score, the sum of exp(score - largest), and the values weighted with it.
+func (a *attention) block(s *scratch, p part, from, to int, sums, largest, totals []float32) {
+	if p.cache.int8 {
+		a.codes(s, p, from, to, sums, largest, totals)
+		return
+	}
+	k, c := a.e.kernels, p.cache
+	page := c.page(from)
+	at := (p.kv*backends.BlockPositions + from%backends.BlockPositions) * c.HeadDim
 	n := (to - from) * c.HeadDim
-	q := a.e.row(a.query, r)[head*c.HeadDim:][:heads*c.HeadDim]
-	shape := kernels.AttentionShape{Heads: heads, Dim: c.HeadDim, Positions: to - from, Stride: backends.BlockPositions}
-	if c.int8 {
-		k.ScoresInt8(s.weights, q, p.keyCodes[at:][:n], shape, c.KeyScale, a.scale)
-	} else {
-		k.Scores(s.weights, q, p.keys[at:][:n], shape, a.scale)
-	}
-	for h := range heads {
+	q := a.e.row(a.query, p.row)[p.head*c.HeadDim:][:p.tile.rows*c.HeadDim]
+	shape := kernels.AttentionShape{Heads: p.tile.rows, Dim: c.HeadDim, Positions: to - from, Stride: backends.BlockPositions}
+	k.Scores(s.weights, q, page.keys[at:][:n], shape, a.scale)
+	for h := range p.tile.rows {
 		largest[h], totals[h] = k.Softmax(s.weights[h*backends.BlockPositions:][:to-from])
 	}
-	if c.int8 {
-		k.WeightedSumInt8(sums, s.weights, p.valueCodes[at:][:n], shape)
-	} else {
-		k.WeightedSum(sums, s.weights, p.values[at:][:n], shape)
-	}
+	k.WeightedSum(sums, s.weights, page.values[at:][:n], shape)
 }
 
 // combine is the task that follows an attention; a unit is one head of one row.
@@ -212,30 +258,30 @@ type combine struct{ *attention }
 
 // size implements task.
 func (a *combine) size() (units, work int) {
-	if !a.split() || a.single() {
+	if !a.e.plan.split || a.single() {
 		return 0, 0
 	}
-	return a.e.live * a.heads, a.e.partials.first[a.e.live] * a.heads * a.e.p.Caches[a.cache].HeadDim
+	return a.e.live * a.heads, a.e.plan.first[a.e.live] * a.heads * a.e.p.Caches[a.cache].HeadDim
 }
 
 // do implements task.
 func (a *combine) do(_, first, end int) {
-	p := &a.e.partials
+	p := &a.e.plan
+	dim := a.e.p.Caches[a.cache].HeadDim
 	for u := first; u < end; u++ {
 		r, head := u/a.heads, u%a.heads
-		c := &a.e.slots[a.e.rows[r].Slot].caches[a.cache]
-		out := a.e.row(a.out, r)[head*c.HeadDim:][:c.HeadDim]
+		out := a.e.row(a.out, r)[head*dim:][:dim]
 		var largest, total float32
 		for b := p.first[r]; b < p.first[r+1]; b++ {
 			at := b*a.heads + head
-			part := p.sums[at*c.HeadDim:][:c.HeadDim]
+			sums := p.sums[at*dim:][:dim]
 			if b == p.first[r] {
 				largest, total = p.largest[at], p.totals[at]
-				copy(out, part)
+				copy(out, sums)
 				continue
 			}
-			a.e.join(out, part, &largest, &total, p.largest[at], p.totals[at])
+			a.e.join(out, sums, &largest, &total, p.largest[at], p.totals[at])
 		}
-		a.divide(out, c, total)
+		a.e.kernels.ScaleDiv(out, 1, total)
 	}
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
 )
 
 // slot is the memory of one sequence.
@@ -24,10 +25,32 @@ type cache struct {
 	pages []page
 }
 
-// page holds [KVHeads, 256, HeadDim] keys and as many values, as float32 or codes.
+const (
+	// pageRows is the number of rows of 16 positions in a page.
+	pageRows = backends.BlockPositions / quant.BlockRows
+	// valueBytes is the size of the codes of 16 columns of the values of a page.
+	valueBytes = backends.BlockPositions * quant.BlockRows
+)
+
+// page holds the keys and values of 256 positions for each of KVHeads: as float32
+// [256, HeadDim] each, or as codes, unsigned, in blocks as package quant lays them
+// out: of keys a matrix with a row for each position, of values one with a row for
+// each column.
 type page struct {
 	keys, values         []float32
-	keyCodes, valueCodes []int8
+	keyCodes, valueCodes []byte
+}
+
+// keyBytes returns the size of the codes of the keys of 16 positions.
+func (c *cache) keyBytes() int { return (c.HeadDim + 3) / 4 * quant.StepBytes }
+
+// pageBytes returns the size of the keys and of the values of a page.
+func (c *cache) pageBytes() (keys, values int) {
+	if !c.int8 {
+		n := 4 * c.KVHeads * backends.BlockPositions * c.HeadDim
+		return n, n
+	}
+	return c.KVHeads * pageRows * c.keyBytes(), c.KVHeads * (c.HeadDim + quant.BlockRows - 1) / quant.BlockRows * valueBytes
 }
 
 // newCaches returns the empty caches of a slot.
@@ -57,16 +80,15 @@ func (c *cache) grow(pos int) (added int64) {
 	if c.ring > 0 {
 		need = min(need, c.ring)
 	}
-	n := c.KVHeads * backends.BlockPositions * c.HeadDim
+	keys, values := c.pageBytes()
 	for len(c.pages) < need {
 		var p page
 		if c.int8 {
-			p.keyCodes, p.valueCodes = make([]int8, n), make([]int8, n)
-			added += 2 * int64(n)
+			p.keyCodes, p.valueCodes = make([]byte, keys), make([]byte, values)
 		} else {
-			p.keys, p.values = make([]float32, n), make([]float32, n)
-			added += 8 * int64(n)
+			p.keys, p.values = make([]float32, keys/4), make([]float32, values/4)
 		}
+		added += int64(keys + values)
 		c.pages = append(c.pages, p)
 	}
 	return added
@@ -93,31 +115,47 @@ type store struct {
 func (s *store) size() (units, work int) { return s.e.live, 4 * s.e.live * s.e.buf[s.key].cols }
 
 // do implements task.
-func (s *store) do(_, first, end int) {
+func (s *store) do(worker, first, end int) {
+	codes := s.e.scratch[worker].codes
 	for r := first; r < end; r++ {
 		row := s.e.rows[r]
 		c := &s.e.slots[row.Slot].caches[s.cache]
 		p := c.page(row.Pos)
+		at := row.Pos % backends.BlockPositions
 		key, value := s.e.row(s.key, r), s.e.row(s.value, r)
 		for h := range c.KVHeads {
-			at := (h*backends.BlockPositions + row.Pos%backends.BlockPositions) * c.HeadDim
 			k, v := key[h*c.HeadDim:][:c.HeadDim], value[h*c.HeadDim:][:c.HeadDim]
-			if !c.int8 {
-				copy(p.keys[at:], k)
-				copy(p.values[at:], v)
+			if c.int8 {
+				s.e.kernels.RoundInt8(codes, k, c.KeyScale)
+				c.putKey(p.keyCodes[h*pageRows*c.keyBytes():], at, codes)
+				s.e.kernels.RoundInt8(codes, v, c.ValueScale)
+				c.putValue(p.valueCodes[h*len(p.valueCodes)/c.KVHeads:], at, codes)
 				continue
 			}
-			s.e.kernels.RoundInt8(p.keyCodes[at:], k, c.KeyScale)
-			s.e.kernels.RoundInt8(p.valueCodes[at:], v, c.ValueScale)
+			copy(p.keys[(h*backends.BlockPositions+at)*c.HeadDim:], k)
+			copy(p.values[(h*backends.BlockPositions+at)*c.HeadDim:], v)
 		}
+	}
+}
+
+// putKey writes the codes of a key to its place among those of a page.
+func (c *cache) putKey(page []byte, pos int, codes []int8) {
+	dst := page[pos/quant.BlockRows*c.keyBytes()+pos%quant.BlockRows*4:]
+	for i, v := range codes[:c.HeadDim] {
+		dst[i/4*quant.StepBytes+i%4] = byte(v) ^ 0x80
+	}
+}
+
+// putValue writes the codes of a value to its place among those of a page.
+func (c *cache) putValue(page []byte, pos int, codes []int8) {
+	dst := page[pos/4*quant.StepBytes+pos%4:]
+	for i, v := range codes[:c.HeadDim] {
+		dst[i/quant.BlockRows*valueBytes+i%quant.BlockRows*4] = byte(v) ^ 0x80
 	}
 }
 
 // bytes returns the memory of all pages.
 func (c *cache) bytes() int64 {
-	n := 2 * int64(len(c.pages)) * int64(c.KVHeads*backends.BlockPositions*c.HeadDim)
-	if !c.int8 {
-		n *= 4
-	}
-	return n
+	keys, values := c.pageBytes()
+	return int64(len(c.pages)) * int64(keys+values)
 }

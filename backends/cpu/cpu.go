@@ -173,6 +173,11 @@ func (n needs) scratch() scratch {
 		weights: make([]float32, n.sharers*backends.BlockPositions),
 		sums:    make([]float32, n.sharers*n.headDim),
 		largest: make([]float32, 2*n.sharers), totalsOf: make([]float32, 2*n.sharers),
+		codes:       make([]int8, n.headDim),
+		weightWords: make([]uint32, n.sharers*planes24*backends.BlockPositions/4),
+		steps:       make([]float32, n.sharers),
+		starts:      make([]float64, n.sharers),
+		padded:      make([]float32, n.sharers*(n.headDim+quant.BlockRows-1)),
 	}
 }
 
@@ -297,11 +302,7 @@ func (c *compiler) op(op program.Op) {
 		o := op.Store
 		c.add("store", &store{e, o.Cache, o.Key, o.Value})
 	case op.Attention != nil:
-		o := op.Attention
-		a := &attention{e, o.Cache, o.Query, o.Out, o.Heads, o.Scale}
-		c.need.sharers = max(c.need.sharers, o.Heads/e.p.Caches[o.Cache].KVHeads)
-		c.add("attention", a)
-		c.add("attention", &combine{a})
+		c.attention(op.Attention)
 	case op.AddMul != nil:
 		o := op.AddMul
 		c.add("add", &addMul{e, o.A, o.B, o.Out, o.Mul})
@@ -314,6 +315,25 @@ func (c *compiler) op(op program.Op) {
 		c.selected = true
 		e.ops = append(e.ops, operation{op: c.index, keep: op.Select.Buffers})
 	}
+}
+
+// attention compiles an attention.
+func (c *compiler) attention(o *program.Attention) {
+	a := newAttention(c.e, o)
+	c.need.sharers = max(c.need.sharers, a.perKV)
+	if c.e.opts.Cache == backends.CacheInt8 {
+		words := (c.e.p.Caches[o.Cache].HeadDim + 3) / 4
+		q := &c.e.queries
+		q.words = atLeast(q.words, c.rows()*a.heads*planes24*words)
+		q.steps = atLeast(q.steps, c.rows()*a.heads)
+		q.starts = atLeast(q.starts, c.rows()*a.heads)
+		// The digits of queries and of weights take the place of those of a few rows.
+		c.need.words = max(c.need.words, a.perKV*planes24*max(words, backends.BlockPositions/4))
+		c.need.totals = max(c.need.totals, maxTotals, a.perKV*planes24*quant.BlockRows)
+		c.add("attention", &queries{a})
+	}
+	c.add("attention", a)
+	c.add("attention", &combine{a})
 }
 
 // one returns f, or 1 for 0.

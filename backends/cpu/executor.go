@@ -57,11 +57,12 @@ type executor struct {
 	closed  bool
 
 	// of the step under way
-	rows     []backends.Row
-	live     int
-	tilings  tilings
-	partials partials
-	layer    int // the next to trace; -1 stands for what comes before the first
+	rows    []backends.Row
+	live    int
+	tilings tilings
+	plan    plan
+	queries queryDigits // of the attention at hand
+	layer   int         // the next to trace; -1 stands for what comes before the first
 }
 
 // row returns row r of a buffer.
@@ -272,9 +273,15 @@ type scratch struct {
 	gate, up []float32
 	final    kernels.Final
 
-	weights           []float32 // [heads that share keys, 256]
-	sums              []float32 // [heads that share keys, dim]
-	largest, totalsOf []float32 // [2, heads that share keys]
+	weights           []float32 // [heads of a unit, 256]
+	sums              []float32 // [heads of a unit, dim]
+	largest, totalsOf []float32 // [2, heads of a unit]
+	codes             []int8    // of a key or value
+	// of attention over codes
+	weightWords []uint32
+	steps       []float32
+	starts      []float64
+	padded      []float32
 }
 
 // traceBefore shows the state where operation op of the program begins the first layer or follows the end of a layer.

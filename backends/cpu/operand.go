@@ -35,19 +35,23 @@ type tilings [kernels.MaxPlanes]struct{ tiles []tile }
 // cut divides n rows into the largest tiles that the kernels take.
 func (t *tilings) cut(n int, sizes []int) {
 	for p := range t {
-		planes, s := p+1, &t[p]
-		s.tiles = s.tiles[:0]
-		for first := 0; first < n; {
-			rows := 1
-			for _, size := range sizes {
-				if size%planes == 0 && size/planes <= n-first {
-					rows = size / planes
-				}
-			}
-			s.tiles = append(s.tiles, tile{first, rows})
-			first += rows
-		}
+		t[p].tiles = cut(t[p].tiles[:0], n, p+1, sizes)
 	}
+}
+
+// cut appends tiles of n rows of so many digits to a list: the largest that the sizes allow.
+func cut(tiles []tile, n, planes int, sizes []int) []tile {
+	for first := 0; first < n; {
+		rows := 1
+		for _, size := range sizes {
+			if size%planes == 0 && size/planes <= n-first {
+				rows = size / planes
+			}
+		}
+		tiles = append(tiles, tile{first, rows})
+		first += rows
+	}
+	return tiles
 }
 
 // operand is a batch's activations as digits of integers, on one grid.
@@ -155,20 +159,16 @@ func (q *quantize) rows(s *scratch, o *operand, t tile, at int) {
 
 // row makes the digits of one row, plane after plane.
 func (q *quantize) row(dst []uint32, o *operand, r int) {
-	k, x := q.e.kernels, q.e.row(q.in, r)
+	x := q.e.row(q.in, r)
 	if used := (len(x) + 3) / 4; used < o.words {
 		clear(dst)
 	}
 	var sum int64
 	if o.grid != 0 {
 		o.steps[r] = o.grid
-		sum = k.Quantize(dst, x, o.planes, o.grid, -128, 127)
-	} else if step := k.MaxAbs(x) / q.e.limit; step == 0 {
-		o.steps[r] = 0
-		clear(dst)
+		sum = q.e.kernels.Quantize(dst, x, o.planes, o.grid, -128, 127)
 	} else {
-		o.steps[r] = step
-		sum = k.Quantize(dst, x, o.planes, step, -q.e.limit, q.e.limit)
+		o.steps[r], sum = q.e.fixed(dst, x, o.planes, q.e.limit)
 	}
 	midpoint := -float64(q.m.Midpoint())
 	if groups := q.m.Groups(); q.m.Group > 0 {
@@ -176,6 +176,18 @@ func (q *quantize) row(dst []uint32, o *operand, r int) {
 	} else {
 		o.starts[r] = midpoint * float64(sum)
 	}
+}
+
+// fixed makes digits of x as fixed point of at most limit, plane after plane, and
+// returns the step and the sum of the integers. One that is not a number makes
+// the step not a number, and with it every product.
+func (e *executor) fixed(dst []uint32, x []float32, planes int, limit float32) (step float32, sum int64) {
+	step = e.kernels.MaxAbs(x) / limit
+	if step == 0 {
+		clear(dst)
+		return 0, 0
+	}
+	return step, e.kernels.Quantize(dst, x, planes, step, -limit, limit)
 }
 
 // sumGroups sets starts to the sums of the integers of each group, times factor. A group has so many words in each plane.
