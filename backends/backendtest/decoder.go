@@ -137,7 +137,11 @@ func (d *decoder) build() {
 		d.op(program.Op{Linear: &program.Linear{Weight: d.matrix(d.Hidden, nq), In: out, Parts: []program.Part{{Rows: d.Hidden, Out: branch, Rounding: d.rounding()}}}})
 		d.op(program.Op{AddNorm: &program.AddNorm{State: h, In: branch, Weight: d.vector(d.Hidden), Eps: eps}})
 		d.op(program.Op{Norm: &program.Norm{In: h, Out: x, Weight: program.None, Cols: d.Hidden, Eps: eps, Rotation: program.None}})
-		d.op(program.Op{GateUp: &program.GateUp{Weight: d.matrix(2*padded(d.FFN), d.Hidden), In: x, Out: ffn, Gate: d.rounding(), Up: d.rounding()}})
+		gated := &program.GateUp{Weight: d.matrix(2*padded(d.FFN), d.Hidden), In: x, Out: ffn, Gate: d.rounding(), Up: d.rounding()}
+		if i == 1 {
+			gated.Up.InScale = 0 // one on a grid, the other not
+		}
+		d.op(program.Op{GateUp: gated})
 		d.op(program.Op{Linear: &program.Linear{Weight: d.matrix(d.Hidden, d.FFN), In: ffn, Parts: []program.Part{{Rows: d.Hidden, Out: branch, Rounding: d.rounding()}}, Mul: 0.5}})
 		d.op(program.Op{AddNorm: &program.AddNorm{State: h, In: branch, Weight: program.None, Eps: eps}})
 		d.op(program.Op{Linear: &program.Linear{Weight: d.weight(quant.Int8, quant.Blocks, 16, d.Hidden), In: h, Parts: []program.Part{{Rows: 16, Out: gate, Rounding: d.rounding()}}}})

@@ -53,7 +53,80 @@ func rules(ctx context.Context, b backends.Backend) []error {
 	if err := uncompiled(ctx, b, s); err != nil {
 		errs = append(errs, fmt.Errorf("compiling: %w", err))
 	}
+	for _, profile := range []bool{false, true} {
+		opts := opts
+		opts.Profile = profile
+		e, err := b.Compile(ctx, p, w, opts)
+		if err == nil {
+			err = errors.Join(profiled(ctx, e, opts, want[0]), e.Close())
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("profile %t: %w", profile, err))
+		}
+	}
+	if m, ok := b.(backends.Meter); ok {
+		if err := metered(ctx, m); err != nil {
+			errs = append(errs, fmt.Errorf("bandwidth: %w", err))
+		}
+	}
 	return errs
+}
+
+// profiled takes two steps and reads the profile after each.
+func profiled(ctx context.Context, e backends.Executor, opts backends.Options, want *expected) error {
+	s, err := e.NewSlot()
+	if err != nil {
+		return err
+	}
+	for step := range 2 {
+		if err := want.feed(ctx, e, s, 2*step, 2*step+2, 2*step+1); err != nil {
+			return err
+		}
+		all := e.Profile()
+		if !opts.Profile {
+			if all != nil {
+				return fmt.Errorf("there is one of %d operations that nobody asked for", len(all))
+			}
+			continue
+		}
+		calls, bytes := 0, int64(0)
+		for _, o := range all {
+			if o.Name == "" || o.Calls > 0 && o.Time < 0 {
+				return fmt.Errorf("step %d: operation %+v", step, o)
+			}
+			calls += o.Calls
+			bytes += o.Bytes
+		}
+		// Embedded rows are read besides.
+		if calls == 0 || bytes == 0 || bytes > e.Stats().StepBytes {
+			return fmt.Errorf("step %d: %d calls and %d bytes of weights, a step reads %d", step, calls, bytes, e.Stats().StepBytes)
+		}
+	}
+	return nil
+}
+
+// metered measures, and has what cannot be measured refused.
+func metered(ctx context.Context, m backends.Meter) error {
+	data := make([]byte, 8<<20)
+	if rate, err := m.ReadBandwidth(ctx, data, 2, 2); err != nil || !(rate > 0) {
+		return fmt.Errorf("%g bytes a second, %w", rate, err)
+	}
+	for _, c := range []struct {
+		name            string
+		bytes           int
+		threads, rounds int
+	}{{"no data", 0, 1, 1}, {"more threads than data", 4096, 64, 1}, {"no round", len(data), 1, 0}} {
+		if _, err := m.ReadBandwidth(ctx, data[:c.bytes], c.threads, c.rounds); !errors.Is(err, fault.ErrUsage) {
+			return fmt.Errorf("%s: %w, want a usage error", c.name, err)
+		}
+	}
+	why := errors.New("enough")
+	cancelled, cancel := context.WithCancelCause(ctx)
+	cancel(why)
+	if _, err := m.ReadBandwidth(cancelled, data, 1, 1000); !errors.Is(err, why) {
+		return fmt.Errorf("cancelled: %w, want the cause", err)
+	}
+	return nil
 }
 
 // mixed feeds several sequences in batches whose rows are of any of them, some of which want logits.

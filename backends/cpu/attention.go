@@ -17,6 +17,8 @@ const (
 	splitHeads = 4
 	// splitUnits is the number of units for each thread below which rows are few.
 	splitUnits = 4
+	// maxSums bounds the numbers that blocks of their own become before they are combined.
+	maxSums = 16 << 20
 	// planes24 is the number of digits of queries and weights over codes.
 	planes24 = kernels.MaxPlanes
 )
@@ -81,6 +83,9 @@ type plan struct {
 	largest, totals []float32 // [rows, blocks, heads]
 }
 
+// bytes returns the memory held.
+func (p *plan) bytes() int64 { return 4 * int64(len(p.sums)+len(p.largest)+len(p.totals)) }
+
 // span returns the positions [from, to) that a row sees, and their first block and number of blocks.
 func (a *attention) span(r int) (from, to, first, blocks int) {
 	row := a.e.rows[r]
@@ -104,7 +109,7 @@ func (a *attention) plan() (work int) {
 	}
 	p.first = append(p.first, blocks)
 	threads := a.e.opts.Threads
-	p.split = threads > 1 && a.e.live*c.KVHeads < splitUnits*threads
+	p.split = threads > 1 && a.e.live*c.KVHeads < splitUnits*threads && blocks*a.heads*c.HeadDim <= maxSums
 	p.tiles = a.wide
 	if p.split && blocks*c.KVHeads < 2*threads {
 		p.tiles = a.narrow
@@ -117,10 +122,10 @@ func (a *attention) plan() (work int) {
 	return 2 * positions * a.heads * c.HeadDim
 }
 
-// roomFor returns s, or a longer slice if it is shorter than n: twice as long, since contexts grow block by block.
+// roomFor returns s, or a longer slice if it is shorter than n: half as long again, since contexts grow block by block.
 func roomFor(s []float32, n int) []float32 {
 	if len(s) < n {
-		return make([]float32, 2*n)
+		return make([]float32, n+n/2)
 	}
 	return s
 }
@@ -128,8 +133,8 @@ func roomFor(s []float32, n int) []float32 {
 // shares returns the number of units of a row, or of one of its blocks.
 func (a *attention) shares() int { return a.heads / a.perKV * len(a.e.plan.tiles) }
 
-// size implements task.
-func (a *attention) size() (units, work int) {
+// prepare implements task.
+func (a *attention) prepare() (units, work int) {
 	work = a.plan()
 	n := a.e.live
 	if p := &a.e.plan; p.split {
@@ -256,8 +261,8 @@ func (a *attention) block(s *scratch, p part, from, to int, sums, largest, total
 // combine is the task that follows an attention; a unit is one head of one row.
 type combine struct{ *attention }
 
-// size implements task.
-func (a *combine) size() (units, work int) {
+// prepare implements task.
+func (a *combine) prepare() (units, work int) {
 	if !a.e.plan.split || a.single() {
 		return 0, 0
 	}

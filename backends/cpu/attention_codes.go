@@ -22,8 +22,13 @@ type queryDigits struct {
 	starts []float64 // what the midpoint of the codes adds
 }
 
-// size implements task.
-func (q *queries) size() (units, work int) {
+// bytes returns the memory held.
+func (q *queryDigits) bytes() int64 {
+	return int64(4*len(q.words) + 4*len(q.steps) + 8*len(q.starts))
+}
+
+// prepare implements task.
+func (q *queries) prepare() (units, work int) {
 	q.plan()
 	return q.e.live, 8 * q.e.live * q.e.buf[q.query].cols
 }

@@ -111,8 +111,8 @@ type store struct {
 	key, value program.BufferID
 }
 
-// size implements task.
-func (s *store) size() (units, work int) { return s.e.live, 4 * s.e.live * s.e.buf[s.key].cols }
+// prepare implements task.
+func (s *store) prepare() (units, work int) { return s.e.live, 4 * s.e.live * s.e.buf[s.key].cols }
 
 // do implements task.
 func (s *store) do(worker, first, end int) {

@@ -19,6 +19,7 @@ import (
 type Backend struct {
 	kernels *kernels.Set
 	err     error // why there are none
+	minWork int   // see pool
 }
 
 // New returns the backend with the named set of kernels: "generic", "avx2",
@@ -26,7 +27,7 @@ type Backend struct {
 // does not run the set, Available and Compile say so.
 func New(set string) *Backend {
 	k, err := kernels.Named(set)
-	return &Backend{k, err}
+	return &Backend{k, err, minWork}
 }
 
 // Kernels returns the names of the sets that this processor runs, the fastest last.
@@ -87,13 +88,14 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	for _, d := range c.digits {
 		c.e.stats.BufferBytes += d.bytes()
 	}
-	c.e.stats.BufferBytes += c.fed.bytes()
+	c.e.stats.BufferBytes += c.fed.bytes() + c.e.queries.bytes() + 4*int64(len(c.e.peaks))
 	c.e.scratch = make([]scratch, opts.Threads)
 	for i := range c.e.scratch {
 		c.e.scratch[i] = c.need.scratch()
+		c.e.stats.BufferBytes += c.e.scratch[i].bytes()
 	}
 	c.e.ahead()
-	c.e.pool = newPool(opts.Threads, b.kernels.Read)
+	c.e.pool = newPool(opts.Threads, b.minWork, b.kernels.Read)
 	return c.e, nil
 }
 
@@ -215,6 +217,7 @@ func (c *compiler) buffers() {
 	c.e.angles = make([]angles, len(p.Rotations))
 	for i, r := range p.Rotations {
 		c.e.angles[i] = angles{freqs: r.Freqs, table: make([]float32, opts.MaxRows*2*len(r.Freqs))}
+		c.e.stats.BufferBytes += 4 * int64(len(c.e.angles[i].table))
 	}
 	for _, k := range p.Caches {
 		c.need.headDim = max(c.need.headDim, k.HeadDim)

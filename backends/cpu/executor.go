@@ -284,6 +284,12 @@ type scratch struct {
 	padded      []float32
 }
 
+// bytes returns the memory held.
+func (s *scratch) bytes() int64 {
+	floats := len(s.gate) + len(s.up) + len(s.weights) + len(s.sums) + len(s.largest) + len(s.totalsOf) + len(s.steps) + len(s.padded)
+	return int64(4*(len(s.digits)+len(s.totals)+len(s.weightWords)+floats) + 8*len(s.starts) + len(s.codes))
+}
+
 // traceBefore shows the state where operation op of the program begins the first layer or follows the end of a layer.
 func (e *executor) traceBefore(op int, trace func(layer int, state []float32)) {
 	state := e.buf[e.p.State]
@@ -310,6 +316,7 @@ func (e *executor) Hidden(i int) []float32 { return e.row(e.p.Hidden, i) }
 func (e *executor) Stats() backends.Stats {
 	s := e.stats
 	s.Threads, s.Context = e.opts.Threads, e.opts.Context
+	s.BufferBytes += e.plan.bytes()
 	return s
 }
 

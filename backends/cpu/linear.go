@@ -96,8 +96,8 @@ type linearPart struct {
 	out                program.BufferID
 }
 
-// size implements task.
-func (l *linear) size() (units, work int) { return l.units, l.work * l.e.live }
+// prepare implements task.
+func (l *linear) prepare() (units, work int) { return l.units, l.work * l.e.live }
 
 // do implements task.
 func (l *linear) do(worker, first, end int) {
@@ -164,8 +164,8 @@ type gateUp struct {
 	sum   atomic.Int64
 }
 
-// size implements task. It begins a new sum.
-func (g *gateUp) size() (units, work int) {
+// prepare implements task. It begins a new sum.
+func (g *gateUp) prepare() (units, work int) {
 	g.sum.Store(0)
 	return g.units, g.work * g.e.live
 }
@@ -219,8 +219,8 @@ type floatLinear struct {
 	rows  int
 }
 
-// size implements task.
-func (l *floatLinear) size() (units, work int) { return l.rows, l.rows * l.m.Cols * l.e.live }
+// prepare implements task.
+func (l *floatLinear) prepare() (units, work int) { return l.rows, l.rows * l.m.Cols * l.e.live }
 
 // weights implements reader.
 func (l *floatLinear) weights(worker, workers int) []byte {

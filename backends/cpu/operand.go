@@ -108,8 +108,8 @@ type quantize struct {
 	fed *gateUp
 }
 
-// size implements task.
-func (q *quantize) size() (units, work int) {
+// prepare implements task.
+func (q *quantize) prepare() (units, work int) {
 	for _, o := range q.operands {
 		for _, t := range q.e.tilings[o.planes-1].tiles {
 			units += parts(t)

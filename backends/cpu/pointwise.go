@@ -19,8 +19,8 @@ type embed struct {
 	mul  float32
 }
 
-// size implements task.
-func (t *embed) size() (units, work int) { return t.e.live, t.e.live * t.m.Cols }
+// prepare implements task.
+func (t *embed) prepare() (units, work int) { return t.e.live, t.e.live * t.m.Cols }
 
 // do implements task.
 func (t *embed) do(_, first, end int) {
@@ -48,8 +48,8 @@ type norm struct {
 	rotation program.RotationID
 }
 
-// size implements task.
-func (n *norm) size() (units, work int) { return n.e.live, 4 * n.e.live * n.e.buf[n.in].cols }
+// prepare implements task.
+func (n *norm) prepare() (units, work int) { return n.e.live, 4 * n.e.live * n.e.buf[n.in].cols }
 
 // do implements task.
 func (n *norm) do(_, first, end int) {
@@ -95,8 +95,8 @@ type addNorm struct {
 	eps, mul  float32
 }
 
-// size implements task.
-func (a *addNorm) size() (units, work int) { return a.e.live, 4 * a.e.live * a.e.buf[a.in].cols }
+// prepare implements task.
+func (a *addNorm) prepare() (units, work int) { return a.e.live, 4 * a.e.live * a.e.buf[a.in].cols }
 
 // do implements task.
 func (a *addNorm) do(_, first, end int) {
@@ -114,8 +114,8 @@ type addMul struct {
 	mul       float32
 }
 
-// size implements task.
-func (t *addMul) size() (units, work int) { return t.e.live, t.e.live * t.e.buf[t.out].cols }
+// prepare implements task.
+func (t *addMul) prepare() (units, work int) { return t.e.live, t.e.live * t.e.buf[t.out].cols }
 
 // do implements task.
 func (t *addMul) do(_, first, end int) {
@@ -131,8 +131,8 @@ type geluMul struct {
 	first     int
 }
 
-// size implements task.
-func (t *geluMul) size() (units, work int) { return t.e.live, 16 * t.e.live * t.e.buf[t.a].cols }
+// prepare implements task.
+func (t *geluMul) prepare() (units, work int) { return t.e.live, 16 * t.e.live * t.e.buf[t.a].cols }
 
 // do implements task.
 func (t *geluMul) do(_, first, end int) {
@@ -152,8 +152,8 @@ type softcap struct {
 // softcapUnit is the number of columns in a unit of softcap.
 const softcapUnit = 256
 
-// size implements task.
-func (t *softcap) size() (units, work int) {
+// prepare implements task.
+func (t *softcap) prepare() (units, work int) {
 	n := t.e.buf[t.buf].cols
 	return (n + softcapUnit - 1) / softcapUnit, 16 * n * t.e.live
 }
@@ -170,8 +170,8 @@ func (t *softcap) do(_, first, end int) {
 // program. A unit is a run of every row.
 type peaks struct{ e *executor }
 
-// size implements task.
-func (t *peaks) size() (units, work int) {
+// prepare implements task.
+func (t *peaks) prepare() (units, work int) {
 	n := t.e.p.Vocab
 	return runs(n), n * t.e.live
 }

@@ -9,8 +9,9 @@ import (
 
 // task is a piece of a step.
 type task interface {
-	// size returns the number of units that the work of this step divides into, and the number of multiplications in all.
-	size() (units, work int)
+	// prepare divides the work of this step: it returns the number of units, and
+	// that of multiplications in all. It is called once before the units are done.
+	prepare() (units, work int)
 	// do runs the units [first, end) on one worker.
 	do(worker, first, end int)
 }
@@ -54,6 +55,8 @@ const (
 // worker's claims touch its own, and what it has done is told once.
 type pool struct {
 	read func(data []byte) uint64
+	// minWork is the number of multiplications of a task below which it is not shared.
+	minWork int
 
 	_ line
 	// The current task. They are written before the number, and so belong to it
@@ -89,8 +92,8 @@ type share struct {
 }
 
 // newPool starts workers-1 threads. read reads memory.
-func newPool(workers int, read func(data []byte) uint64) *pool {
-	p := &pool{read: read, shares: make([]share, workers), asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
+func newPool(workers, minWork int, read func(data []byte) uint64) *pool {
+	p := &pool{read: read, minWork: minWork, shares: make([]share, workers), asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
 	for w := 1; w < workers; w++ {
 		p.wake[w] = make(chan struct{}, 1)
 		p.done.Add(1)
@@ -101,12 +104,12 @@ func newPool(workers int, read func(data []byte) uint64) *pool {
 
 // run shares the units of an operation between the workers and returns when all are done.
 func (p *pool) run(op *operation) {
-	units, work := op.task.size()
+	units, work := op.task.prepare()
 	if units == 0 {
 		return
 	}
 	workers := len(p.shares)
-	if workers == 1 || units == 1 || work < minWork {
+	if workers == 1 || units == 1 || work < p.minWork {
 		op.task.do(0, 0, units)
 		return
 	}

@@ -11,8 +11,8 @@ import (
 // counting is a task that counts how often each unit is done, and by which worker last.
 type counting struct{ done, by []atomic.Int32 }
 
-// size implements task.
-func (c *counting) size() (units, work int) { return len(c.done), minWork }
+// prepare implements task.
+func (c *counting) prepare() (units, work int) { return len(c.done), minWork }
 
 // do implements task.
 func (c *counting) do(worker, first, end int) {
@@ -30,7 +30,7 @@ func (c *counting) do(worker, first, end int) {
 func TestPool(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 2, 3, 8} {
-		p := newPool(workers, nil)
+		p := newPool(workers, minWork, nil)
 		for i := range 3000 {
 			units := i % 131
 			c := &counting{make([]atomic.Int32, units), make([]atomic.Int32, units)}
@@ -49,6 +49,48 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// counter is a task that reads weights.
+type counter struct {
+	counting
+	data []byte
+}
+
+// weights implements reader.
+func (c *counter) weights(worker, workers int) []byte {
+	return c.data[len(c.data)*worker/workers : len(c.data)*(worker+1)/workers]
+}
+
+// TestPoolReadsAhead: who waits reads from its own share of what comes next, in order and no more than the cache holds.
+func TestPoolReadsAhead(t *testing.T) {
+	t.Parallel()
+	const workers = 3
+	data := make([]byte, workers*2*warmBytes)
+	var seen [workers]atomic.Int64 // bytes of each share
+	p := newPool(workers, minWork, func(part []byte) uint64 {
+		at := len(data) - cap(part)
+		w := at / (len(data) / workers)
+		if want := int64(at % (len(data) / workers)); seen[w].Swap(want+int64(len(part))) != want && want != 0 {
+			t.Errorf("share %d is read at %d out of turn", w, want)
+		}
+		return 0
+	})
+	next := &counter{counting{}, data}
+	for range 200 {
+		c := &counting{make([]atomic.Int32, 64), make([]atomic.Int32, 64)}
+		p.run(&operation{task: c, next: next})
+	}
+	time.Sleep(20 * time.Millisecond)
+	p.close()
+	for w := range workers {
+		if n := seen[w].Load(); n > warmBytes {
+			t.Errorf("%d bytes of share %d were read, at most %d", n, w, warmBytes)
+		}
+	}
+	if seen[1].Load()+seen[2].Load() == 0 {
+		t.Error("nothing was read")
+	}
+}
+
 // meeting is a task whose units end when as many workers have come.
 type meeting struct {
 	want    int32
@@ -57,8 +99,8 @@ type meeting struct {
 	missed  atomic.Bool
 }
 
-// size implements task.
-func (m *meeting) size() (units, work int) { return int(m.want), minWork }
+// prepare implements task.
+func (m *meeting) prepare() (units, work int) { return int(m.want), minWork }
 
 // do implements task.
 func (m *meeting) do(int, int, int) {
@@ -78,7 +120,7 @@ func (m *meeting) do(int, int, int) {
 func TestPoolWakes(t *testing.T) {
 	t.Parallel()
 	const workers = 4
-	p := newPool(workers, nil)
+	p := newPool(workers, minWork, nil)
 	defer p.close()
 	asleep := func() bool {
 		return !slices.ContainsFunc([]int{1, 2, 3}, func(w int) bool { return !p.asleep[w].Load() })

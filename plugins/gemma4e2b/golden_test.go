@@ -595,22 +595,25 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestNoAllocation decodes without touching the heap.
+// TestNoAllocation decodes without touching the heap, in the first block of
+// positions and in the third.
 func TestNoAllocation(t *testing.T) {
 	m := open(t, "demo")
 	for _, threads := range []int{1, 2} {
-		e := m.load(t, backends.Options{Cache: backends.CacheInt8, Threads: threads})
-		s := session(t, e)
-		if err := s.Feed(t.Context(), make([]int32, 20), 1); err != nil {
-			t.Fatal(err)
-		}
-		id := []int32{300}
-		if n := testing.AllocsPerRun(50, func() {
-			if err := s.Feed(t.Context(), id, 1); err != nil {
+		for _, depth := range []int{20, 2*backends.BlockPositions + 20} {
+			e := m.load(t, backends.Options{Cache: backends.CacheInt8, Threads: threads})
+			s := session(t, e)
+			if err := s.Feed(t.Context(), make([]int32, depth), 1); err != nil {
 				t.Fatal(err)
 			}
-		}); n > 0 {
-			t.Errorf("%d threads: %g allocations a token", threads, n)
+			id := []int32{300}
+			if n := testing.AllocsPerRun(50, func() {
+				if err := s.Feed(t.Context(), id, 1); err != nil {
+					t.Fatal(err)
+				}
+			}); n > 0 {
+				t.Errorf("%d threads, after %d tokens: %g allocations a token", threads, depth, n)
+			}
 		}
 	}
 }
