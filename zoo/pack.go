@@ -100,7 +100,27 @@ func (p *Pack) open() error {
 	for i, t := range p.manifest.Tensors {
 		p.tensors[t.Name] = i
 	}
+	p.stream()
 	return nil
+}
+
+// stream tells the system which weights are read as a whole for every token: all
+// but tables of codes in rows, of which a token's row is gathered. Neighbours make one run.
+func (p *Pack) stream() {
+	m := p.files[WeightsFile].m
+	from, to := 0, 0
+	for _, t := range p.manifest.Tensors {
+		if t.Codes() && t.Layout == quant.Rows {
+			m.Stream(from, to)
+			from, to = 0, 0
+			continue
+		}
+		if to == 0 {
+			from = int(t.Offset)
+		}
+		to = int(t.Offset + t.SizeBytes())
+	}
+	m.Stream(from, to)
 }
 
 // noPack reports a folder without a manifest.
