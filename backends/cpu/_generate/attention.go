@@ -11,10 +11,8 @@ import (
 // addAttention adds the kernels that weight values.
 func addAttention(c *build.Context) {
 	for _, s := range []simd{simd256, simd512} {
-		for _, n := range []element{elementF32, elementInt8} {
-			for _, t := range s.weighted {
-				weighted(c, s, n, t[0], t[1])
-			}
+		for _, t := range s.weighted {
+			weighted(c, s, t[0], t[1])
 		}
 	}
 }
@@ -36,42 +34,42 @@ func (s simd) multiplier(c *build.Context, number operand.Mem) func(v, product r
 // weighted adds a kernel that adds the values of all positions, times the
 // weights of some heads, for a tile of columns after another, then for single
 // registers of columns.
-func weighted(c *build.Context, s simd, n element, heads, registers int) {
-	name := s.weightedName(n, heads, registers)
-	function(c, name, fmt.Sprintf("func(dst, w *float32, values *%s, dim, positions, stride int)", n.goType),
+func weighted(c *build.Context, s simd, heads, registers int) {
+	name := s.weightedName(heads, registers)
+	function(c, name, "func(dst, w, values *float32, dim, positions, stride int)",
 		fmt.Sprintf("%s sums the values for %d heads, %d registers of columns at once.", name, heads, registers))
 	values, cols := param(c, "values"), param(c, "dim")
-	valueStride := paramBytes(c, "dim", n.bytes)
-	w := newRowSet(c, heads, paramBytes(c, "stride", floatBytes))
-	dst := newRowSet(c, heads, paramBytes(c, "dim", floatBytes))
+	rowBytes := paramBytes(c, "dim", floatBytes) // of a head and of a position
+	w, dst := newRowSet(c, heads, paramBytes(c, "stride", floatBytes)), newRowSet(c, heads, rowBytes)
 	c.Load(c.Param("dst"), dst.bases[0])
 	dst.setBase(c)
 
-	readValues := n.begin(c, s)
+	load := loadFloats(c)
 	// tile does the columns of some registers.
 	tile := func(loop string, registers int, mask reg.Register) {
 		c.Load(c.Param("w"), w.bases[0])
 		w.setBase(c)
-		row, left, next := c.GP64(), param(c, "positions"), paramBytes(c, "dim", valuesAhead*n.bytes)
+		row, left, next := c.GP64(), param(c, "positions"), paramBytes(c, "dim", valuesAhead*floatBytes)
 		c.MOVQ(values, row)
 		c.ADDQ(values, next)
 		sums := s.zeros(c, heads*registers)
 		c.Label(loop)
-		value := func(i int) operand.Mem { return operand.Mem{Base: row, Disp: i * s.width * n.bytes} }
-		widened := s.vecs(c, registers)
+		value := func(i int) operand.Mem { return operand.Mem{Base: row, Disp: i * s.width * floatBytes} }
+		numbers := s.vecs(c, registers)
 		if heads == 1 {
 			multiply := s.multiplier(c, w.at(0, 0))
 			for i, sum := range sums {
-				product := widened[i : i+1]
-				readAll(readValues, product, mask, func(int) operand.Mem { return value(i) })
-				multiply(product[0], product[0])
-				c.VADDPS(product[0], sum, sum)
+				load(value(i), mask, numbers[i])
+				multiply(numbers[i], numbers[i])
+				c.VADDPS(numbers[i], sum, sum)
 			}
 		} else {
-			readAll(readValues, widened, mask, value)
+			for i, v := range numbers {
+				load(value(i), mask, v)
+			}
 			for h := range heads {
 				multiply, product := s.multiplier(c, w.at(h, 0)), s.vec(c)
-				for i, v := range widened {
+				for i, v := range numbers {
 					multiply(v, product)
 					sum := sums[h*registers+i]
 					c.VADDPS(product, sum, sum)
@@ -82,11 +80,11 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 		// A tile takes a part of each row, which is too far from the last for the
 		// machine to foresee: it is asked for, and so is that of the tile to come.
 		c.PREFETCHT0(operand.Mem{Base: next})
-		for at := 0; at < registers*s.width*n.bytes; at += 64 {
-			c.PREFETCHT1(operand.Mem{Base: row, Disp: registers*s.width*n.bytes + at})
+		for at := 0; at < registers*s.width*floatBytes; at += 64 {
+			c.PREFETCHT1(operand.Mem{Base: row, Disp: registers*s.width*floatBytes + at})
 		}
-		c.ADDQ(valueStride, next)
-		c.ADDQ(valueStride, row)
+		c.ADDQ(rowBytes, next)
+		c.ADDQ(rowBytes, row)
 		c.DECQ(left)
 		c.JNZ(operand.LabelRef(loop))
 		for h := range heads {
@@ -108,7 +106,7 @@ func weighted(c *build.Context, s simd, n element, heads, registers int) {
 		c.Label(name)
 		tile(name+"position", registers, nil)
 		dst.advance(c, registers*s.width*floatBytes)
-		c.ADDQ(operand.I32(registers*s.width*n.bytes), values)
+		c.ADDQ(operand.I32(registers*s.width*floatBytes), values)
 		c.SUBQ(operand.I32(registers*s.width), cols)
 		c.JGE(operand.LabelRef(name))
 		c.Label(end)

@@ -4,10 +4,8 @@ import "fmt"
 
 // addAttentionNEON adds the kernels that weight values.
 func addAttentionNEON(a *arm64) {
-	for _, n := range []element{elementF32, elementInt8} {
-		for _, t := range simdNEON.weighted {
-			weightedNEON(a, n, t[0], t[1])
-		}
+	for _, t := range simdNEON.weighted {
+		weightedNEON(a, t[0], t[1])
 	}
 }
 
@@ -16,15 +14,13 @@ const aheadShift = 3
 
 // weightedNEON adds a kernel that adds the values of all positions, times the
 // weights of some heads, for a tile of columns after another, then for 16 columns at once.
-func weightedNEON(a *arm64, n element, heads, registers int) {
-	name := simdNEON.weightedName(n, heads, registers)
+func weightedNEON(a *arm64, heads, registers int) {
+	name := simdNEON.weightedName(heads, registers)
 	a.function(name, fmt.Sprintf("%s sums the values for %d heads, %d registers of columns at once, of a multiple of 16 columns.", name, heads, registers),
-		fmt.Sprintf("func(dst, w *float32, values *%s, dim, positions, stride int)", n.goType))
+		"func(dst, w, values *float32, dim, positions, stride int)")
 	values, cols := a.load("values"), a.load("dim")
-	valueBytes, weightBytes := a.loadBytes("dim", n.bytes), a.loadBytes("stride", floatBytes)
-	dstBytes := a.loadBytes("dim", floatBytes)
-	dst := a.rows(heads, "dst", dstBytes)
-	a.freeX(dstBytes)
+	rowBytes, weightBytes := a.loadBytes("dim", floatBytes), a.loadBytes("stride", floatBytes) // rowBytes are of a head and of a position
+	dst := a.rows(heads, "dst", rowBytes)
 	weights := make([]xreg, heads)
 	for i := range weights {
 		weights[i] = a.x()
@@ -40,18 +36,18 @@ func weightedNEON(a *arm64, n element, heads, registers int) {
 		a.label(loop)
 		a.setRows(weights, "w", weightBytes)
 		a.op("MOVD", values, row)
-		a.op("ADD", fmt.Sprintf("%s<<%d", valueBytes, aheadShift), values, ahead)
+		a.op("ADD", fmt.Sprintf("%s<<%d", rowBytes, aheadShift), values, ahead)
 		a.op("MOVD", a.param("positions"), left)
 		sums := a.zeroVectors(heads * registers)
 		w, v := a.vectors(heads), [2]vreg(a.vectors(2))
 		a.label(position)
-		a.prefetch(ahead, columns*n.bytes)
-		a.op("ADD", valueBytes, ahead, ahead)
+		a.prefetch(ahead, columns*floatBytes)
+		a.op("ADD", rowBytes, ahead, ahead)
 		for h, base := range weights {
 			a.op("FMOVS.P", mem(base, floatBytes), w[h])
 		}
 		for at := 0; at < columns; at += eightColumns {
-			a.loadEight(n, row, at, v, 0)
+			a.loadEight(elementF32, row, at, v, 0)
 			for half := range v {
 				for h := range heads {
 					t := a.v()
@@ -62,7 +58,7 @@ func weightedNEON(a *arm64, n element, heads, registers int) {
 				}
 			}
 		}
-		a.op("ADD", valueBytes, row, row)
+		a.op("ADD", rowBytes, row, row)
 		a.op("SUBS", imm(1), left, left)
 		a.op("BNE", position)
 		for h, to := range dst {
@@ -74,7 +70,7 @@ func weightedNEON(a *arm64, n element, heads, registers int) {
 		a.freeV(sums...)
 		a.freeV(w...)
 		a.freeV(v[:]...)
-		a.op("ADD", imm(columns*n.bytes), values, values)
+		a.op("ADD", imm(columns*floatBytes), values, values)
 		a.op("SUBS", imm(columns), cols, cols)
 		a.op("BGE", loop)
 		a.label(end)

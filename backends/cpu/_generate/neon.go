@@ -162,26 +162,23 @@ var (
 	// sdotLane takes four bytes of its second source for all lanes.
 	sdotLane = encoded{"sdot", "4s", "16b", 0x4f80e000}
 
-	fadd        = encoded{"fadd", "4s", "4s", 0x4e20d400}
-	fsub        = encoded{"fsub", "4s", "4s", 0x4ea0d400}
-	fmul        = encoded{"fmul", "4s", "4s", 0x6e20dc00}
-	fdiv        = encoded{"fdiv", "4s", "4s", 0x6e20fc00}
-	fcmgt       = encoded{"fcmgt", "4s", "4s", 0x6ea0e400}
-	smax        = encoded{"smax", "4s", "4s", 0x4ea06400}
-	fcvtns      = encoded{"fcvtns", "4s", "4s", 0x4e21a800}
-	scvtf       = encoded{"scvtf", "4s", "4s", 0x4e21d800}
-	fcvtl       = encoded{"fcvtl", "4s", "4h", 0x0e217800}
-	sxtl        = encoded{"sxtl", "2d", "2s", 0x0f20a400}
-	sxtl2       = encoded{"sxtl2", "2d", "4s", 0x4f20a400}
-	faddWide    = encoded{"fadd", "2d", "2d", 0x4e60d400}
-	fmulWide    = encoded{"fmul", "2d", "2d", 0x6e60dc00}
-	scvtfWide   = encoded{"scvtf", "2d", "2d", 0x4e61d800}
-	fcvtn       = encoded{"fcvtn", "2s", "2d", 0x0e616800}
-	faddp       = encoded{"faddp", "4s", "4s", 0x6e20d400}
-	sxtlBytes   = encoded{"sxtl", "8h", "8b", 0x0f08a400}
-	sxtlHalves  = encoded{"sxtl", "4s", "4h", 0x0f10a400}
-	sxtl2Halves = encoded{"sxtl2", "4s", "8h", 0x4f10a400}
-	fcvtn2      = encoded{"fcvtn2", "4s", "2d", 0x4e616800}
+	fadd      = encoded{"fadd", "4s", "4s", 0x4e20d400}
+	fsub      = encoded{"fsub", "4s", "4s", 0x4ea0d400}
+	fmul      = encoded{"fmul", "4s", "4s", 0x6e20dc00}
+	fdiv      = encoded{"fdiv", "4s", "4s", 0x6e20fc00}
+	fcmgt     = encoded{"fcmgt", "4s", "4s", 0x6ea0e400}
+	smax      = encoded{"smax", "4s", "4s", 0x4ea06400}
+	fcvtns    = encoded{"fcvtns", "4s", "4s", 0x4e21a800}
+	scvtf     = encoded{"scvtf", "4s", "4s", 0x4e21d800}
+	fcvtl     = encoded{"fcvtl", "4s", "4h", 0x0e217800}
+	sxtl      = encoded{"sxtl", "2d", "2s", 0x0f20a400}
+	sxtl2     = encoded{"sxtl2", "2d", "4s", 0x4f20a400}
+	faddWide  = encoded{"fadd", "2d", "2d", 0x4e60d400}
+	fmulWide  = encoded{"fmul", "2d", "2d", 0x6e60dc00}
+	scvtfWide = encoded{"scvtf", "2d", "2d", 0x4e61d800}
+	fcvtn     = encoded{"fcvtn", "2s", "2d", 0x0e616800}
+	faddp     = encoded{"faddp", "4s", "4s", 0x6e20d400}
+	fcvtn2    = encoded{"fcvtn2", "4s", "2d", 0x4e616800}
 )
 
 // word writes an instruction by its encoding, the destination first.

@@ -21,7 +21,7 @@ const (
 // addSums adds the kernels of dot products, and of reading.
 func addSums(c *build.Context) {
 	for _, s := range []simd{simd256, simd512} {
-		for _, n := range []element{elementF32, elementInt8, elementBF16} {
+		for _, n := range []element{elementF32, elementBF16} {
 			for _, t := range s.dots {
 				dots(c, s, n, t[0], t[1])
 				dots(c, s, n, t[0], 1)
@@ -38,12 +38,12 @@ func dotF32(c *build.Context, s simd) {
 	function(c, name, "func(a, b *float32, n int) float32", name+" is Set.DotF32 of n numbers.")
 	a, b, n := param(c, "a"), param(c, "b"), param(c, "n")
 	sums := s.zeros(c, s.passes())
-	read := elementF32.begin(c, s)
+	load := loadFloats(c)
 	step := func(mask reg.Register) {
 		for i, sum := range sums {
 			x, y := s.vec(c), s.vec(c)
-			read.load(operand.Mem{Base: a, Disp: i * s.width * floatBytes}, mask, x)
-			read.load(operand.Mem{Base: b, Disp: i * s.width * floatBytes}, mask, y)
+			load(operand.Mem{Base: a, Disp: i * s.width * floatBytes}, mask, x)
+			load(operand.Mem{Base: b, Disp: i * s.width * floatBytes}, mask, y)
 			c.VMULPS(y, x, x)
 			c.VADDPS(x, sum, sum)
 		}
@@ -82,8 +82,8 @@ func (s simd) dotsName(n element, heads, positions int) string {
 }
 
 // weightedName names a kernel of weighted.
-func (s simd) weightedName(n element, heads, registers int) string {
-	return fmt.Sprintf("weighted%dx%d%s%s", heads, registers, n.name, s.name)
+func (s simd) weightedName(heads, registers int) string {
+	return fmt.Sprintf("weighted%dx%d%s", heads, registers, s.name)
 }
 
 // sumsTable writes the Go table of an instruction set's kernels.
@@ -92,21 +92,18 @@ func sumsTable(w io.Writer, s simd) {
 	if s.passes() > 1 {
 		fmt.Fprintf(w, "\twhole: %d,\n", sumLanes)
 	}
-	for _, n := range []element{elementF32, elementInt8, elementBF16} {
+	for _, n := range []element{elementF32, elementBF16} {
 		fmt.Fprintf(w, "\tdots%s: []dotsTile[%s]{\n", n.name, n.goType)
 		for _, t := range s.dots {
 			fmt.Fprintf(w, "\t\t{%d, %d, %s, %s},\n", t[0], t[1], s.dotsName(n, t[0], t[1]), s.dotsName(n, t[0], 1))
 		}
 		fmt.Fprint(w, "\t},\n")
 	}
-	for _, n := range []element{elementF32, elementInt8} {
-		fmt.Fprintf(w, "\tweighted%s: []weightedTile[%s]{\n", n.name, n.goType)
-		for _, t := range s.weighted {
-			fmt.Fprintf(w, "\t\t{%d, %s},\n", t[0], s.weightedName(n, t[0], t[1]))
-		}
-		fmt.Fprint(w, "\t},\n")
+	fmt.Fprint(w, "\tweighted: []weightedTile{\n")
+	for _, t := range s.weighted {
+		fmt.Fprintf(w, "\t\t{%d, %s},\n", t[0], s.weightedName(t[0], t[1]))
 	}
-	fmt.Fprintf(w, "\tdot: dotF32%s,\n\tread: read%[1]s,\n}\n", s.name)
+	fmt.Fprintf(w, "\t},\n\tdot: dotF32%s,\n\tread: read%[1]s,\n}\n", s.name)
 }
 
 // dotsTile is what a kernel of dots has in registers besides its sums.
@@ -127,7 +124,7 @@ type dotsTile struct {
 // tile of positions. The lanes of a tile's sums are added in one tree.
 func dots(c *build.Context, s simd, n element, heads, positions int) {
 	name := s.dotsName(n, heads, positions)
-	function(c, name, fmt.Sprintf("func(dst, q *float32, keys *%s, dim, positions, stride int, keyScale, scale float32)", n.goType),
+	function(c, name, fmt.Sprintf("func(dst, q *float32, keys *%s, dim, positions, stride int, scale float32)", n.goType),
 		fmt.Sprintf("%s multiplies %d heads with a multiple of %d positions.", name, heads, positions))
 	key, dst, left := param(c, "keys"), param(c, "dst"), param(c, "positions")
 	t := dotsTile{simd: s, c: c, keys: n, heads: heads, positions: positions}
@@ -161,11 +158,9 @@ func dots(c *build.Context, s simd, n element, heads, positions int) {
 		}
 	}
 	sum := s.tree(c, sums)
-	for _, factor := range []string{"keyScale", "scale"} {
-		f := s.vec(c)
-		c.VBROADCASTSS(paramMem(c, factor), f)
-		c.VMULPS(f, sum, sum)
-	}
+	scale := s.vec(c)
+	c.VBROADCASTSS(paramMem(c, "scale"), scale)
+	c.VMULPS(scale, sum, sum)
 	out := newRowSet(c, heads, paramBytes(c, "stride", floatBytes))
 	c.MOVQ(dst, out.bases[0])
 	out.setBase(c)

@@ -12,7 +12,7 @@ var simdNEON = simd{
 
 // addSumsNEON adds the kernels of dot products, and of reading.
 func addSumsNEON(a *arm64) {
-	for _, n := range []element{elementF32, elementInt8, elementBF16} {
+	for _, n := range []element{elementF32, elementBF16} {
 		for _, t := range simdNEON.dots {
 			dotsNEON(a, n, t[0], t[1])
 			if t[1] > 1 {
@@ -38,13 +38,6 @@ func (a *arm64) loadEight(n element, base xreg, offset int, v [2]vreg, zero vreg
 		a.op("FMOVQ", mem(base, 2*offset), low)
 		a.op("VZIP2", low.as("H8"), zero.as("H8"), high.as("H8"))
 		a.op("VZIP1", low.as("H8"), zero.as("H8"), low.as("H8"))
-	case 1:
-		a.op("FMOVD", mem(base, offset), low)
-		a.op2(sxtlBytes, low, low)
-		a.op2(sxtl2Halves, high, low)
-		a.op2(sxtlHalves, low, low)
-		a.op2(scvtf, high, high)
-		a.op2(scvtf, low, low)
 	}
 }
 
@@ -60,9 +53,7 @@ func (a *arm64) zeroVectors(n int) []vreg {
 // loadBytes takes a register and loads a number of numbers of so many bytes into it, as bytes.
 func (a *arm64) loadBytes(name string, bytes int) xreg {
 	x := a.load(name)
-	if bytes > 1 {
-		a.op("LSL", imm(bytes/2), x, x) // of 2 and 4
-	}
+	a.op("LSL", imm(bytes/2), x, x) // of 2 and 4
 	return x
 }
 
@@ -109,7 +100,7 @@ func (a *arm64) multiplyAdd(sum, x, y vreg) {
 func dotsNEON(a *arm64, n element, heads, positions int) {
 	name := simdNEON.dotsName(n, heads, positions)
 	a.function(name, fmt.Sprintf("%s multiplies %d heads with a multiple of %d positions, of a multiple of 16 numbers.", name, heads, positions),
-		fmt.Sprintf("func(dst, q *float32, keys *%s, dim, positions, stride int, keyScale, scale float32)", n.goType))
+		fmt.Sprintf("func(dst, q *float32, keys *%s, dim, positions, stride int, scale float32)", n.goType))
 	dst, key, left := a.load("dst"), a.load("keys"), a.load("positions")
 	qBytes, keyBytes, outBytes := a.loadBytes("dim", floatBytes), a.loadBytes("dim", n.bytes), a.loadBytes("stride", floatBytes)
 	q, keys := a.rows(heads, "q", qBytes), make([]xreg, positions)
@@ -174,13 +165,11 @@ func dotsNEON(a *arm64, n element, heads, positions int) {
 
 	row, to := a.x(), a.x()
 	a.op("MOVD", dst, row)
-	keyScale, scale := a.v(), a.v()
-	a.op("FMOVS", a.param("keyScale"), keyScale)
+	scale := a.v()
 	a.op("FMOVS", a.param("scale"), scale)
 	for i := 0; i < heads*positions; i += 4 {
 		count := min(4, heads*positions-i)
 		sum := a.tree(sums[4*i : 4*(i+count)])
-		a.multiplyLane0(sum, sum, keyScale)
 		a.multiplyLane0(sum, sum, scale)
 		for lane := range count {
 			if (i+lane)%positions == 0 {

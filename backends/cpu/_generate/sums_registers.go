@@ -78,19 +78,18 @@ type element struct {
 	begin func(c *build.Context, s simd) reader
 }
 
-// reader makes float32 of numbers in two steps, each of one instruction. Lanes
-// beyond a mask, if any, become zero. There may be no convert.
+// loader loads a register. Lanes beyond a mask, if any, become zero.
+type loader func(from operand.Mem, mask reg.Register, v reg.VecVirtual)
+
+// reader makes float32 of numbers in two steps, each of one instruction. There may be no convert.
 type reader struct {
-	load    func(from operand.Mem, mask reg.Register, v reg.VecVirtual)
+	load    loader
 	convert func(v reg.VecVirtual)
 }
 
 var (
 	elementF32 = element{"F32", "float32", floatBytes, func(c *build.Context, _ simd) reader {
-		return reader{load: masked(c.VMOVUPS, c.VMOVUPS_Z)}
-	}}
-	elementInt8 = element{"Int8", "int8", 1, func(c *build.Context, _ simd) reader {
-		return reader{masked(c.VPMOVSXBD, c.VPMOVSXBD_Z), func(v reg.VecVirtual) { c.VCVTDQ2PS(v, v) }}
+		return reader{load: loadFloats(c)}
 	}}
 	elementBF16 = element{"BF16", "byte", 2, func(c *build.Context, s simd) reader {
 		if s.width < sumLanes {
@@ -120,7 +119,7 @@ var (
 )
 
 // masked returns a load with and without a mask.
-func masked(plain func(ops ...operand.Op), zeroing func(from, mask, v operand.Op)) func(operand.Mem, reg.Register, reg.VecVirtual) {
+func masked(plain func(ops ...operand.Op), zeroing func(from, mask, v operand.Op)) loader {
 	return func(from operand.Mem, mask reg.Register, v reg.VecVirtual) {
 		if mask == nil {
 			plain(from, v)
@@ -129,6 +128,9 @@ func masked(plain func(ops ...operand.Op), zeroing func(from, mask, v operand.Op
 		}
 	}
 }
+
+// loadFloats loads float32.
+func loadFloats(c *build.Context) loader { return masked(c.VMOVUPS, c.VMOVUPS_Z) }
 
 // readAll loads registers from where at says, and converts them afterwards: the
 // two steps run in different units, which a mixture of them keeps less busy.

@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func weighted4x2F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted4x2AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·weighted4x2F32AVX2(SB), NOSPLIT, $0-48
+TEXT ·weighted4x2AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -16,26 +16,23 @@ TEXT ·weighted4x2F32AVX2(SB), NOSPLIT, $0-48
 	ADDQ BX, BX
 	ADDQ BX, BX
 	LEAQ (BX)(BX*2), DI
-	MOVQ dim+24(FP), R8
-	ADDQ R8, R8
-	ADDQ R8, R8
-	LEAQ (R8)(R8*2), R10
-	MOVQ dst+0(FP), R9
+	LEAQ (DX)(DX*2), R9
+	MOVQ dst+0(FP), R8
 	SUBQ $+16, CX
 	JLT  manyend
 
 many:
 	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R12
-	MOVQ  dim+24(FP), R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	MOVQ  AX, R11
-	ADDQ  AX, R13
+	MOVQ  positions+32(FP), R11
+	MOVQ  dim+24(FP), R12
+	ADDQ  R12, R12
+	ADDQ  R12, R12
+	ADDQ  R12, R12
+	ADDQ  R12, R12
+	ADDQ  R12, R12
+	ADDQ  R12, R12
+	MOVQ  AX, R10
+	ADDQ  AX, R12
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -46,8 +43,8 @@ many:
 	VPXOR Y7, Y7, Y7
 
 manyposition:
-	VMOVUPS      (R11), Y8
-	VMOVUPS      32(R11), Y9
+	VMOVUPS      (R10), Y8
+	VMOVUPS      32(R10), Y9
 	VBROADCASTSS (SI), Y10
 	VMULPS       Y8, Y10, Y11
 	VADDPS       Y11, Y0, Y0
@@ -69,21 +66,21 @@ manyposition:
 	VMULPS       Y9, Y10, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, SI
-	PREFETCHT0   (R13)
-	PREFETCHT1   64(R11)
-	ADDQ         DX, R13
-	ADDQ         DX, R11
-	DECQ         R12
+	PREFETCHT0   (R12)
+	PREFETCHT1   64(R10)
+	ADDQ         DX, R12
+	ADDQ         DX, R10
+	DECQ         R11
 	JNZ          manyposition
-	VMOVUPS      Y0, (R9)
-	VMOVUPS      Y1, 32(R9)
-	VMOVUPS      Y2, (R9)(R8*1)
-	VMOVUPS      Y3, 32(R9)(R8*1)
-	VMOVUPS      Y4, (R9)(R8*2)
-	VMOVUPS      Y5, 32(R9)(R8*2)
-	VMOVUPS      Y6, (R9)(R10*1)
-	VMOVUPS      Y7, 32(R9)(R10*1)
-	ADDQ         $+64, R9
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y2, (R8)(DX*1)
+	VMOVUPS      Y3, 32(R8)(DX*1)
+	VMOVUPS      Y4, (R8)(DX*2)
+	VMOVUPS      Y5, 32(R8)(DX*2)
+	VMOVUPS      Y6, (R8)(R9*1)
+	VMOVUPS      Y7, 32(R8)(R9*1)
+	ADDQ         $+64, R8
 	ADDQ         $+64, AX
 	SUBQ         $+16, CX
 	JGE          many
@@ -93,9 +90,9 @@ manyend:
 	VZEROUPPER
 	RET
 
-// func weighted2x4F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted2x4AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·weighted2x4F32AVX2(SB), NOSPLIT, $0-48
+TEXT ·weighted2x4AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -104,25 +101,22 @@ TEXT ·weighted2x4F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ stride+40(FP), BX
 	ADDQ BX, BX
 	ADDQ BX, BX
-	MOVQ dim+24(FP), DI
-	ADDQ DI, DI
-	ADDQ DI, DI
-	MOVQ dst+0(FP), R8
+	MOVQ dst+0(FP), DI
 	SUBQ $+32, CX
 	JLT  manyend
 
 many:
 	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R10
-	MOVQ  dim+24(FP), R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	MOVQ  AX, R9
-	ADDQ  AX, R11
+	MOVQ  positions+32(FP), R9
+	MOVQ  dim+24(FP), R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	MOVQ  AX, R8
+	ADDQ  AX, R10
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -133,10 +127,10 @@ many:
 	VPXOR Y7, Y7, Y7
 
 manyposition:
-	VMOVUPS      (R9), Y8
-	VMOVUPS      32(R9), Y9
-	VMOVUPS      64(R9), Y10
-	VMOVUPS      96(R9), Y11
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VMOVUPS      64(R8), Y10
+	VMOVUPS      96(R8), Y11
 	VBROADCASTSS (SI), Y12
 	VMULPS       Y8, Y12, Y13
 	VADDPS       Y13, Y0, Y0
@@ -156,22 +150,22 @@ manyposition:
 	VMULPS       Y11, Y12, Y8
 	VADDPS       Y8, Y7, Y7
 	ADDQ         $+4, SI
-	PREFETCHT0   (R11)
-	PREFETCHT1   128(R9)
-	PREFETCHT1   192(R9)
-	ADDQ         DX, R11
-	ADDQ         DX, R9
-	DECQ         R10
+	PREFETCHT0   (R10)
+	PREFETCHT1   128(R8)
+	PREFETCHT1   192(R8)
+	ADDQ         DX, R10
+	ADDQ         DX, R8
+	DECQ         R9
 	JNZ          manyposition
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, 64(R8)
-	VMOVUPS      Y3, 96(R8)
-	VMOVUPS      Y4, (R8)(DI*1)
-	VMOVUPS      Y5, 32(R8)(DI*1)
-	VMOVUPS      Y6, 64(R8)(DI*1)
-	VMOVUPS      Y7, 96(R8)(DI*1)
-	ADDQ         $+128, R8
+	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y1, 32(DI)
+	VMOVUPS      Y2, 64(DI)
+	VMOVUPS      Y3, 96(DI)
+	VMOVUPS      Y4, (DI)(DX*1)
+	VMOVUPS      Y5, 32(DI)(DX*1)
+	VMOVUPS      Y6, 64(DI)(DX*1)
+	VMOVUPS      Y7, 96(DI)(DX*1)
+	ADDQ         $+128, DI
 	ADDQ         $+128, AX
 	SUBQ         $+32, CX
 	JGE          many
@@ -183,21 +177,21 @@ manyend:
 
 one:
 	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R10
-	MOVQ  dim+24(FP), R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	MOVQ  AX, R9
-	ADDQ  AX, R11
+	MOVQ  positions+32(FP), R9
+	MOVQ  dim+24(FP), R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	ADDQ  R10, R10
+	MOVQ  AX, R8
+	ADDQ  AX, R10
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 
 oneposition:
-	VMOVUPS      (R9), Y2
+	VMOVUPS      (R8), Y2
 	VBROADCASTSS (SI), Y3
 	VMULPS       Y2, Y3, Y3
 	VADDPS       Y3, Y0, Y0
@@ -205,15 +199,15 @@ oneposition:
 	VMULPS       Y2, Y3, Y2
 	VADDPS       Y2, Y1, Y1
 	ADDQ         $+4, SI
-	PREFETCHT0   (R11)
-	PREFETCHT1   32(R9)
-	ADDQ         DX, R11
-	ADDQ         DX, R9
-	DECQ         R10
+	PREFETCHT0   (R10)
+	PREFETCHT1   32(R8)
+	ADDQ         DX, R10
+	ADDQ         DX, R8
+	DECQ         R9
 	JNZ          oneposition
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, (R8)(DI*1)
-	ADDQ         $+32, R8
+	VMOVUPS      Y0, (DI)
+	VMOVUPS      Y1, (DI)(DX*1)
+	ADDQ         $+32, DI
 	ADDQ         $+32, AX
 	SUBQ         $+8, CX
 	JGE          one
@@ -223,18 +217,15 @@ oneend:
 	VZEROUPPER
 	RET
 
-// func weighted1x8F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted1x8AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·weighted1x8F32AVX2(SB), NOSPLIT, $0-48
+TEXT ·weighted1x8AVX2(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
 	ADDQ DX, DX
 	ADDQ DX, DX
 	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), BX
 	ADDQ BX, BX
 	ADDQ BX, BX
 	MOVQ dst+0(FP), SI
@@ -353,354 +344,9 @@ oneend:
 	VZEROUPPER
 	RET
 
-// func weighted4x2Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX2, MMX+
-TEXT ·weighted4x2Int8AVX2(SB), NOSPLIT, $0-48
-	MOVQ values+16(FP), AX
-	MOVQ dim+24(FP), CX
-	MOVQ dim+24(FP), DX
-	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	LEAQ (BX)(BX*2), DI
-	MOVQ dim+24(FP), R8
-	ADDQ R8, R8
-	ADDQ R8, R8
-	LEAQ (R8)(R8*2), R10
-	MOVQ dst+0(FP), R9
-	SUBQ $+16, CX
-	JLT  manyend
-
-many:
-	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R12
-	MOVQ  dim+24(FP), R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	ADDQ  R13, R13
-	MOVQ  AX, R11
-	ADDQ  AX, R13
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-
-manyposition:
-	VPMOVSXBD    (R11), Y8
-	VPMOVSXBD    8(R11), Y9
-	VCVTDQ2PS    Y8, Y8
-	VCVTDQ2PS    Y9, Y9
-	VBROADCASTSS (SI), Y10
-	VMULPS       Y8, Y10, Y11
-	VADDPS       Y11, Y0, Y0
-	VMULPS       Y9, Y10, Y11
-	VADDPS       Y11, Y1, Y1
-	VBROADCASTSS (SI)(BX*1), Y10
-	VMULPS       Y8, Y10, Y11
-	VADDPS       Y11, Y2, Y2
-	VMULPS       Y9, Y10, Y11
-	VADDPS       Y11, Y3, Y3
-	VBROADCASTSS (SI)(BX*2), Y10
-	VMULPS       Y8, Y10, Y11
-	VADDPS       Y11, Y4, Y4
-	VMULPS       Y9, Y10, Y11
-	VADDPS       Y11, Y5, Y5
-	VBROADCASTSS (SI)(DI*1), Y10
-	VMULPS       Y8, Y10, Y8
-	VADDPS       Y8, Y6, Y6
-	VMULPS       Y9, Y10, Y8
-	VADDPS       Y8, Y7, Y7
-	ADDQ         $+4, SI
-	PREFETCHT0   (R13)
-	PREFETCHT1   16(R11)
-	ADDQ         DX, R13
-	ADDQ         DX, R11
-	DECQ         R12
-	JNZ          manyposition
-	VMOVUPS      Y0, (R9)
-	VMOVUPS      Y1, 32(R9)
-	VMOVUPS      Y2, (R9)(R8*1)
-	VMOVUPS      Y3, 32(R9)(R8*1)
-	VMOVUPS      Y4, (R9)(R8*2)
-	VMOVUPS      Y5, 32(R9)(R8*2)
-	VMOVUPS      Y6, (R9)(R10*1)
-	VMOVUPS      Y7, 32(R9)(R10*1)
-	ADDQ         $+64, R9
-	ADDQ         $+16, AX
-	SUBQ         $+16, CX
-	JGE          many
-
-manyend:
-	ADDQ $+16, CX
-	VZEROUPPER
-	RET
-
-// func weighted2x4Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX2, MMX+
-TEXT ·weighted2x4Int8AVX2(SB), NOSPLIT, $0-48
-	MOVQ values+16(FP), AX
-	MOVQ dim+24(FP), CX
-	MOVQ dim+24(FP), DX
-	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), DI
-	ADDQ DI, DI
-	ADDQ DI, DI
-	MOVQ dst+0(FP), R8
-	SUBQ $+32, CX
-	JLT  manyend
-
-many:
-	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R10
-	MOVQ  dim+24(FP), R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	MOVQ  AX, R9
-	ADDQ  AX, R11
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-
-manyposition:
-	VPMOVSXBD    (R9), Y8
-	VPMOVSXBD    8(R9), Y9
-	VPMOVSXBD    16(R9), Y10
-	VPMOVSXBD    24(R9), Y11
-	VCVTDQ2PS    Y8, Y8
-	VCVTDQ2PS    Y9, Y9
-	VCVTDQ2PS    Y10, Y10
-	VCVTDQ2PS    Y11, Y11
-	VBROADCASTSS (SI), Y12
-	VMULPS       Y8, Y12, Y13
-	VADDPS       Y13, Y0, Y0
-	VMULPS       Y9, Y12, Y13
-	VADDPS       Y13, Y1, Y1
-	VMULPS       Y10, Y12, Y13
-	VADDPS       Y13, Y2, Y2
-	VMULPS       Y11, Y12, Y13
-	VADDPS       Y13, Y3, Y3
-	VBROADCASTSS (SI)(BX*1), Y12
-	VMULPS       Y8, Y12, Y8
-	VADDPS       Y8, Y4, Y4
-	VMULPS       Y9, Y12, Y8
-	VADDPS       Y8, Y5, Y5
-	VMULPS       Y10, Y12, Y8
-	VADDPS       Y8, Y6, Y6
-	VMULPS       Y11, Y12, Y8
-	VADDPS       Y8, Y7, Y7
-	ADDQ         $+4, SI
-	PREFETCHT0   (R11)
-	PREFETCHT1   32(R9)
-	ADDQ         DX, R11
-	ADDQ         DX, R9
-	DECQ         R10
-	JNZ          manyposition
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, 64(R8)
-	VMOVUPS      Y3, 96(R8)
-	VMOVUPS      Y4, (R8)(DI*1)
-	VMOVUPS      Y5, 32(R8)(DI*1)
-	VMOVUPS      Y6, 64(R8)(DI*1)
-	VMOVUPS      Y7, 96(R8)(DI*1)
-	ADDQ         $+128, R8
-	ADDQ         $+32, AX
-	SUBQ         $+32, CX
-	JGE          many
-
-manyend:
-	ADDQ $+32, CX
-	SUBQ $+8, CX
-	JLT  oneend
-
-one:
-	MOVQ  w+8(FP), SI
-	MOVQ  positions+32(FP), R10
-	MOVQ  dim+24(FP), R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	ADDQ  R11, R11
-	MOVQ  AX, R9
-	ADDQ  AX, R11
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-
-oneposition:
-	VPMOVSXBD    (R9), Y2
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS (SI), Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       Y3, Y0, Y0
-	VBROADCASTSS (SI)(BX*1), Y3
-	VMULPS       Y2, Y3, Y2
-	VADDPS       Y2, Y1, Y1
-	ADDQ         $+4, SI
-	PREFETCHT0   (R11)
-	PREFETCHT1   8(R9)
-	ADDQ         DX, R11
-	ADDQ         DX, R9
-	DECQ         R10
-	JNZ          oneposition
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, (R8)(DI*1)
-	ADDQ         $+32, R8
-	ADDQ         $+8, AX
-	SUBQ         $+8, CX
-	JGE          one
-
-oneend:
-	ADDQ $+8, CX
-	VZEROUPPER
-	RET
-
-// func weighted1x8Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX2, MMX+
-TEXT ·weighted1x8Int8AVX2(SB), NOSPLIT, $0-48
-	MOVQ values+16(FP), AX
-	MOVQ dim+24(FP), CX
-	MOVQ dim+24(FP), DX
-	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dst+0(FP), SI
-	SUBQ $+64, CX
-	JLT  manyend
-
-many:
-	MOVQ  w+8(FP), BX
-	MOVQ  positions+32(FP), R8
-	MOVQ  dim+24(FP), R9
-	ADDQ  R9, R9
-	ADDQ  R9, R9
-	ADDQ  R9, R9
-	ADDQ  R9, R9
-	MOVQ  AX, DI
-	ADDQ  AX, R9
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-
-manyposition:
-	VBROADCASTSS (BX), Y9
-	VPMOVSXBD    (DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y0, Y0
-	VPMOVSXBD    8(DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y1, Y1
-	VPMOVSXBD    16(DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y2, Y2
-	VPMOVSXBD    24(DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y3, Y3
-	VPMOVSXBD    32(DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y4, Y4
-	VPMOVSXBD    40(DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y5, Y5
-	VPMOVSXBD    48(DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y6, Y6
-	VPMOVSXBD    56(DI), Y8
-	VCVTDQ2PS    Y8, Y8
-	VMULPS       Y8, Y9, Y8
-	VADDPS       Y8, Y7, Y7
-	ADDQ         $+4, BX
-	PREFETCHT0   (R9)
-	PREFETCHT1   64(DI)
-	ADDQ         DX, R9
-	ADDQ         DX, DI
-	DECQ         R8
-	JNZ          manyposition
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	VMOVUPS      Y2, 64(SI)
-	VMOVUPS      Y3, 96(SI)
-	VMOVUPS      Y4, 128(SI)
-	VMOVUPS      Y5, 160(SI)
-	VMOVUPS      Y6, 192(SI)
-	VMOVUPS      Y7, 224(SI)
-	ADDQ         $+256, SI
-	ADDQ         $+64, AX
-	SUBQ         $+64, CX
-	JGE          many
-
-manyend:
-	ADDQ $+64, CX
-	SUBQ $+8, CX
-	JLT  oneend
-
-one:
-	MOVQ  w+8(FP), BX
-	MOVQ  positions+32(FP), R8
-	MOVQ  dim+24(FP), R9
-	ADDQ  R9, R9
-	ADDQ  R9, R9
-	ADDQ  R9, R9
-	ADDQ  R9, R9
-	MOVQ  AX, DI
-	ADDQ  AX, R9
-	VPXOR Y0, Y0, Y0
-
-oneposition:
-	VBROADCASTSS (BX), Y2
-	VPMOVSXBD    (DI), Y1
-	VCVTDQ2PS    Y1, Y1
-	VMULPS       Y1, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	ADDQ         $+4, BX
-	PREFETCHT0   (R9)
-	PREFETCHT1   8(DI)
-	ADDQ         DX, R9
-	ADDQ         DX, DI
-	DECQ         R8
-	JNZ          oneposition
-	VMOVUPS      Y0, (SI)
-	ADDQ         $+32, SI
-	ADDQ         $+8, AX
-	SUBQ         $+8, CX
-	JGE          one
-
-oneend:
-	ADDQ $+8, CX
-	VZEROUPPER
-	RET
-
-// func weighted8x2F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted8x2AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted8x2F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted8x2AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -710,28 +356,25 @@ TEXT ·weighted8x2F32AVX512(SB), NOSPLIT, $0-48
 	ADDQ BX, BX
 	ADDQ BX, BX
 	LEAQ (BX)(BX*2), R8
-	MOVQ dim+24(FP), R9
-	ADDQ R9, R9
-	ADDQ R9, R9
-	LEAQ (R9)(R9*2), R12
-	MOVQ dst+0(FP), R10
-	LEAQ (R10)(R9*4), R11
+	LEAQ (DX)(DX*2), R11
+	MOVQ dst+0(FP), R9
+	LEAQ (R9)(DX*4), R10
 	SUBQ $+32, CX
 	JLT  manyend
 
 many:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), R14
-	MOVQ    dim+24(FP), R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	MOVQ    AX, R13
-	ADDQ    AX, R15
+	MOVQ    positions+32(FP), R13
+	MOVQ    dim+24(FP), R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	MOVQ    AX, R12
+	ADDQ    AX, R14
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -750,8 +393,8 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VMOVUPS     (R13), Z16
-	VMOVUPS     64(R13), Z17
+	VMOVUPS     (R12), Z16
+	VMOVUPS     64(R12), Z17
 	VMULPS.BCST (SI), Z16, Z18
 	VADDPS      Z18, Z0, Z0
 	VMULPS.BCST (SI), Z17, Z18
@@ -786,31 +429,31 @@ manyposition:
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
-	PREFETCHT0  (R15)
-	PREFETCHT1  128(R13)
-	PREFETCHT1  192(R13)
-	ADDQ        DX, R15
-	ADDQ        DX, R13
-	DECQ        R14
+	PREFETCHT0  (R14)
+	PREFETCHT1  128(R12)
+	PREFETCHT1  192(R12)
+	ADDQ        DX, R14
+	ADDQ        DX, R12
+	DECQ        R13
 	JNZ         manyposition
-	VMOVUPS     Z0, (R10)
-	VMOVUPS     Z1, 64(R10)
-	VMOVUPS     Z2, (R10)(R9*1)
-	VMOVUPS     Z3, 64(R10)(R9*1)
-	VMOVUPS     Z4, (R10)(R9*2)
-	VMOVUPS     Z5, 64(R10)(R9*2)
-	VMOVUPS     Z6, (R10)(R12*1)
-	VMOVUPS     Z7, 64(R10)(R12*1)
-	VMOVUPS     Z8, (R11)
-	VMOVUPS     Z9, 64(R11)
-	VMOVUPS     Z10, (R11)(R9*1)
-	VMOVUPS     Z11, 64(R11)(R9*1)
-	VMOVUPS     Z12, (R11)(R9*2)
-	VMOVUPS     Z13, 64(R11)(R9*2)
-	VMOVUPS     Z14, (R11)(R12*1)
-	VMOVUPS     Z15, 64(R11)(R12*1)
+	VMOVUPS     Z0, (R9)
+	VMOVUPS     Z1, 64(R9)
+	VMOVUPS     Z2, (R9)(DX*1)
+	VMOVUPS     Z3, 64(R9)(DX*1)
+	VMOVUPS     Z4, (R9)(DX*2)
+	VMOVUPS     Z5, 64(R9)(DX*2)
+	VMOVUPS     Z6, (R9)(R11*1)
+	VMOVUPS     Z7, 64(R9)(R11*1)
+	VMOVUPS     Z8, (R10)
+	VMOVUPS     Z9, 64(R10)
+	VMOVUPS     Z10, (R10)(DX*1)
+	VMOVUPS     Z11, 64(R10)(DX*1)
+	VMOVUPS     Z12, (R10)(DX*2)
+	VMOVUPS     Z13, 64(R10)(DX*2)
+	VMOVUPS     Z14, (R10)(R11*1)
+	VMOVUPS     Z15, 64(R10)(R11*1)
+	ADDQ        $+128, R9
 	ADDQ        $+128, R10
-	ADDQ        $+128, R11
 	ADDQ        $+128, AX
 	SUBQ        $+32, CX
 	JGE         many
@@ -823,16 +466,16 @@ manyend:
 one:
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), R14
-	MOVQ    dim+24(FP), R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	MOVQ    AX, R13
-	ADDQ    AX, R15
+	MOVQ    positions+32(FP), R13
+	MOVQ    dim+24(FP), R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	ADDQ    R14, R14
+	MOVQ    AX, R12
+	ADDQ    AX, R14
 	VPXORD  Z19, Z19, Z19
 	VMOVAPS Z19, Z0
 	VMOVAPS Z19, Z1
@@ -843,7 +486,7 @@ one:
 	VMOVAPS Z19, Z6
 
 oneposition:
-	VMOVUPS     (R13), Z7
+	VMOVUPS     (R12), Z7
 	VMULPS.BCST (SI), Z7, Z8
 	VADDPS      Z8, Z19, Z19
 	VMULPS.BCST (SI)(BX*1), Z7, Z8
@@ -862,22 +505,22 @@ oneposition:
 	VADDPS      Z7, Z6, Z6
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
-	PREFETCHT0  (R15)
-	PREFETCHT1  64(R13)
-	ADDQ        DX, R15
-	ADDQ        DX, R13
-	DECQ        R14
+	PREFETCHT0  (R14)
+	PREFETCHT1  64(R12)
+	ADDQ        DX, R14
+	ADDQ        DX, R12
+	DECQ        R13
 	JNZ         oneposition
-	VMOVUPS     Z19, (R10)
-	VMOVUPS     Z0, (R10)(R9*1)
-	VMOVUPS     Z1, (R10)(R9*2)
-	VMOVUPS     Z2, (R10)(R12*1)
-	VMOVUPS     Z3, (R11)
-	VMOVUPS     Z4, (R11)(R9*1)
-	VMOVUPS     Z5, (R11)(R9*2)
-	VMOVUPS     Z6, (R11)(R12*1)
+	VMOVUPS     Z19, (R9)
+	VMOVUPS     Z0, (R9)(DX*1)
+	VMOVUPS     Z1, (R9)(DX*2)
+	VMOVUPS     Z2, (R9)(R11*1)
+	VMOVUPS     Z3, (R10)
+	VMOVUPS     Z4, (R10)(DX*1)
+	VMOVUPS     Z5, (R10)(DX*2)
+	VMOVUPS     Z6, (R10)(R11*1)
+	ADDQ        $+64, R9
 	ADDQ        $+64, R10
-	ADDQ        $+64, R11
 	ADDQ        $+64, AX
 	SUBQ        $+16, CX
 	JGE         one
@@ -892,16 +535,16 @@ oneend:
 	JZ      done
 	MOVQ    w+8(FP), SI
 	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), R13
-	MOVQ    dim+24(FP), R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
+	MOVQ    positions+32(FP), R12
+	MOVQ    dim+24(FP), R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
+	ADDQ    R13, R13
 	MOVQ    AX, CX
-	ADDQ    AX, R14
+	ADDQ    AX, R13
 	VPXORD  Z20, Z20, Z20
 	VMOVAPS Z20, Z0
 	VMOVAPS Z20, Z1
@@ -931,28 +574,28 @@ tailposition:
 	VADDPS      Z7, Z6, Z6
 	ADDQ        $+4, SI
 	ADDQ        $+4, DI
-	PREFETCHT0  (R14)
+	PREFETCHT0  (R13)
 	PREFETCHT1  64(CX)
-	ADDQ        DX, R14
+	ADDQ        DX, R13
 	ADDQ        DX, CX
-	DECQ        R13
+	DECQ        R12
 	JNZ         tailposition
-	VMOVUPS     Z20, K1, (R10)
-	VMOVUPS     Z0, K1, (R10)(R9*1)
-	VMOVUPS     Z1, K1, (R10)(R9*2)
-	VMOVUPS     Z2, K1, (R10)(R12*1)
-	VMOVUPS     Z3, K1, (R11)
-	VMOVUPS     Z4, K1, (R11)(R9*1)
-	VMOVUPS     Z5, K1, (R11)(R9*2)
-	VMOVUPS     Z6, K1, (R11)(R12*1)
+	VMOVUPS     Z20, K1, (R9)
+	VMOVUPS     Z0, K1, (R9)(DX*1)
+	VMOVUPS     Z1, K1, (R9)(DX*2)
+	VMOVUPS     Z2, K1, (R9)(R11*1)
+	VMOVUPS     Z3, K1, (R10)
+	VMOVUPS     Z4, K1, (R10)(DX*1)
+	VMOVUPS     Z5, K1, (R10)(DX*2)
+	VMOVUPS     Z6, K1, (R10)(R11*1)
 
 done:
 	VZEROUPPER
 	RET
 
-// func weighted4x4F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted4x4AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted4x4F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted4x4AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -962,26 +605,23 @@ TEXT ·weighted4x4F32AVX512(SB), NOSPLIT, $0-48
 	ADDQ BX, BX
 	ADDQ BX, BX
 	LEAQ (BX)(BX*2), DI
-	MOVQ dim+24(FP), R8
-	ADDQ R8, R8
-	ADDQ R8, R8
-	LEAQ (R8)(R8*2), R10
-	MOVQ dst+0(FP), R9
+	LEAQ (DX)(DX*2), R9
+	MOVQ dst+0(FP), R8
 	SUBQ $+64, CX
 	JLT  manyend
 
 many:
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R12
-	MOVQ    dim+24(FP), R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	MOVQ    AX, R11
-	ADDQ    AX, R13
+	MOVQ    positions+32(FP), R11
+	MOVQ    dim+24(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	MOVQ    AX, R10
+	ADDQ    AX, R12
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1000,10 +640,10 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VMOVUPS     (R11), Z16
-	VMOVUPS     64(R11), Z17
-	VMOVUPS     128(R11), Z18
-	VMOVUPS     192(R11), Z19
+	VMOVUPS     (R10), Z16
+	VMOVUPS     64(R10), Z17
+	VMOVUPS     128(R10), Z18
+	VMOVUPS     192(R10), Z19
 	VMULPS.BCST (SI), Z16, Z20
 	VADDPS      Z20, Z0, Z0
 	VMULPS.BCST (SI), Z17, Z20
@@ -1037,32 +677,32 @@ manyposition:
 	VMULPS.BCST (SI)(DI*1), Z19, Z16
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
-	PREFETCHT0  (R13)
-	PREFETCHT1  256(R11)
-	PREFETCHT1  320(R11)
-	PREFETCHT1  384(R11)
-	PREFETCHT1  448(R11)
-	ADDQ        DX, R13
-	ADDQ        DX, R11
-	DECQ        R12
+	PREFETCHT0  (R12)
+	PREFETCHT1  256(R10)
+	PREFETCHT1  320(R10)
+	PREFETCHT1  384(R10)
+	PREFETCHT1  448(R10)
+	ADDQ        DX, R12
+	ADDQ        DX, R10
+	DECQ        R11
 	JNZ         manyposition
-	VMOVUPS     Z0, (R9)
-	VMOVUPS     Z1, 64(R9)
-	VMOVUPS     Z2, 128(R9)
-	VMOVUPS     Z3, 192(R9)
-	VMOVUPS     Z4, (R9)(R8*1)
-	VMOVUPS     Z5, 64(R9)(R8*1)
-	VMOVUPS     Z6, 128(R9)(R8*1)
-	VMOVUPS     Z7, 192(R9)(R8*1)
-	VMOVUPS     Z8, (R9)(R8*2)
-	VMOVUPS     Z9, 64(R9)(R8*2)
-	VMOVUPS     Z10, 128(R9)(R8*2)
-	VMOVUPS     Z11, 192(R9)(R8*2)
-	VMOVUPS     Z12, (R9)(R10*1)
-	VMOVUPS     Z13, 64(R9)(R10*1)
-	VMOVUPS     Z14, 128(R9)(R10*1)
-	VMOVUPS     Z15, 192(R9)(R10*1)
-	ADDQ        $+256, R9
+	VMOVUPS     Z0, (R8)
+	VMOVUPS     Z1, 64(R8)
+	VMOVUPS     Z2, 128(R8)
+	VMOVUPS     Z3, 192(R8)
+	VMOVUPS     Z4, (R8)(DX*1)
+	VMOVUPS     Z5, 64(R8)(DX*1)
+	VMOVUPS     Z6, 128(R8)(DX*1)
+	VMOVUPS     Z7, 192(R8)(DX*1)
+	VMOVUPS     Z8, (R8)(DX*2)
+	VMOVUPS     Z9, 64(R8)(DX*2)
+	VMOVUPS     Z10, 128(R8)(DX*2)
+	VMOVUPS     Z11, 192(R8)(DX*2)
+	VMOVUPS     Z12, (R8)(R9*1)
+	VMOVUPS     Z13, 64(R8)(R9*1)
+	VMOVUPS     Z14, 128(R8)(R9*1)
+	VMOVUPS     Z15, 192(R8)(R9*1)
+	ADDQ        $+256, R8
 	ADDQ        $+256, AX
 	SUBQ        $+64, CX
 	JGE         many
@@ -1074,23 +714,23 @@ manyend:
 
 one:
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R12
-	MOVQ    dim+24(FP), R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	MOVQ    AX, R11
-	ADDQ    AX, R13
+	MOVQ    positions+32(FP), R11
+	MOVQ    dim+24(FP), R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	ADDQ    R12, R12
+	MOVQ    AX, R10
+	ADDQ    AX, R12
 	VPXORD  Z21, Z21, Z21
 	VMOVAPS Z21, Z0
 	VMOVAPS Z21, Z1
 	VMOVAPS Z21, Z2
 
 oneposition:
-	VMOVUPS     (R11), Z3
+	VMOVUPS     (R10), Z3
 	VMULPS.BCST (SI), Z3, Z4
 	VADDPS      Z4, Z21, Z21
 	VMULPS.BCST (SI)(BX*1), Z3, Z4
@@ -1100,17 +740,17 @@ oneposition:
 	VMULPS.BCST (SI)(DI*1), Z3, Z3
 	VADDPS      Z3, Z2, Z2
 	ADDQ        $+4, SI
-	PREFETCHT0  (R13)
-	PREFETCHT1  64(R11)
-	ADDQ        DX, R13
-	ADDQ        DX, R11
-	DECQ        R12
+	PREFETCHT0  (R12)
+	PREFETCHT1  64(R10)
+	ADDQ        DX, R12
+	ADDQ        DX, R10
+	DECQ        R11
 	JNZ         oneposition
-	VMOVUPS     Z21, (R9)
-	VMOVUPS     Z0, (R9)(R8*1)
-	VMOVUPS     Z1, (R9)(R8*2)
-	VMOVUPS     Z2, (R9)(R10*1)
-	ADDQ        $+64, R9
+	VMOVUPS     Z21, (R8)
+	VMOVUPS     Z0, (R8)(DX*1)
+	VMOVUPS     Z1, (R8)(DX*2)
+	VMOVUPS     Z2, (R8)(R9*1)
+	ADDQ        $+64, R8
 	ADDQ        $+64, AX
 	SUBQ        $+16, CX
 	JGE         one
@@ -1124,16 +764,16 @@ oneend:
 	KTESTW  K1, K1
 	JZ      done
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R11
-	MOVQ    dim+24(FP), R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
+	MOVQ    positions+32(FP), R10
+	MOVQ    dim+24(FP), R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
+	ADDQ    R11, R11
 	MOVQ    AX, CX
-	ADDQ    AX, R12
+	ADDQ    AX, R11
 	VPXORD  Z22, Z22, Z22
 	VMOVAPS Z22, Z0
 	VMOVAPS Z22, Z1
@@ -1150,24 +790,24 @@ tailposition:
 	VMULPS.BCST (SI)(DI*1), Z3, Z3
 	VADDPS      Z3, Z2, Z2
 	ADDQ        $+4, SI
-	PREFETCHT0  (R12)
+	PREFETCHT0  (R11)
 	PREFETCHT1  64(CX)
-	ADDQ        DX, R12
+	ADDQ        DX, R11
 	ADDQ        DX, CX
-	DECQ        R11
+	DECQ        R10
 	JNZ         tailposition
-	VMOVUPS     Z22, K1, (R9)
-	VMOVUPS     Z0, K1, (R9)(R8*1)
-	VMOVUPS     Z1, K1, (R9)(R8*2)
-	VMOVUPS     Z2, K1, (R9)(R10*1)
+	VMOVUPS     Z22, K1, (R8)
+	VMOVUPS     Z0, K1, (R8)(DX*1)
+	VMOVUPS     Z1, K1, (R8)(DX*2)
+	VMOVUPS     Z2, K1, (R8)(R9*1)
 
 done:
 	VZEROUPPER
 	RET
 
-// func weighted2x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted2x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted2x8F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted2x8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
@@ -1176,25 +816,22 @@ TEXT ·weighted2x8F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ stride+40(FP), BX
 	ADDQ BX, BX
 	ADDQ BX, BX
-	MOVQ dim+24(FP), DI
-	ADDQ DI, DI
-	ADDQ DI, DI
-	MOVQ dst+0(FP), R8
+	MOVQ dst+0(FP), DI
 	SUBQ $+128, CX
 	JLT  manyend
 
 many:
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R10
-	MOVQ    dim+24(FP), R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	MOVQ    AX, R9
-	ADDQ    AX, R11
+	MOVQ    positions+32(FP), R9
+	MOVQ    dim+24(FP), R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	MOVQ    AX, R8
+	ADDQ    AX, R10
 	VPXORD  Z0, Z0, Z0
 	VMOVAPS Z0, Z1
 	VMOVAPS Z0, Z2
@@ -1213,14 +850,14 @@ many:
 	VMOVAPS Z0, Z15
 
 manyposition:
-	VMOVUPS     (R9), Z16
-	VMOVUPS     64(R9), Z17
-	VMOVUPS     128(R9), Z18
-	VMOVUPS     192(R9), Z19
-	VMOVUPS     256(R9), Z20
-	VMOVUPS     320(R9), Z21
-	VMOVUPS     384(R9), Z22
-	VMOVUPS     448(R9), Z23
+	VMOVUPS     (R8), Z16
+	VMOVUPS     64(R8), Z17
+	VMOVUPS     128(R8), Z18
+	VMOVUPS     192(R8), Z19
+	VMOVUPS     256(R8), Z20
+	VMOVUPS     320(R8), Z21
+	VMOVUPS     384(R8), Z22
+	VMOVUPS     448(R8), Z23
 	VMULPS.BCST (SI), Z16, Z24
 	VADDPS      Z24, Z0, Z0
 	VMULPS.BCST (SI), Z17, Z24
@@ -1254,36 +891,36 @@ manyposition:
 	VMULPS.BCST (SI)(BX*1), Z23, Z16
 	VADDPS      Z16, Z15, Z15
 	ADDQ        $+4, SI
-	PREFETCHT0  (R11)
-	PREFETCHT1  512(R9)
-	PREFETCHT1  576(R9)
-	PREFETCHT1  640(R9)
-	PREFETCHT1  704(R9)
-	PREFETCHT1  768(R9)
-	PREFETCHT1  832(R9)
-	PREFETCHT1  896(R9)
-	PREFETCHT1  960(R9)
-	ADDQ        DX, R11
-	ADDQ        DX, R9
-	DECQ        R10
+	PREFETCHT0  (R10)
+	PREFETCHT1  512(R8)
+	PREFETCHT1  576(R8)
+	PREFETCHT1  640(R8)
+	PREFETCHT1  704(R8)
+	PREFETCHT1  768(R8)
+	PREFETCHT1  832(R8)
+	PREFETCHT1  896(R8)
+	PREFETCHT1  960(R8)
+	ADDQ        DX, R10
+	ADDQ        DX, R8
+	DECQ        R9
 	JNZ         manyposition
-	VMOVUPS     Z0, (R8)
-	VMOVUPS     Z1, 64(R8)
-	VMOVUPS     Z2, 128(R8)
-	VMOVUPS     Z3, 192(R8)
-	VMOVUPS     Z4, 256(R8)
-	VMOVUPS     Z5, 320(R8)
-	VMOVUPS     Z6, 384(R8)
-	VMOVUPS     Z7, 448(R8)
-	VMOVUPS     Z8, (R8)(DI*1)
-	VMOVUPS     Z9, 64(R8)(DI*1)
-	VMOVUPS     Z10, 128(R8)(DI*1)
-	VMOVUPS     Z11, 192(R8)(DI*1)
-	VMOVUPS     Z12, 256(R8)(DI*1)
-	VMOVUPS     Z13, 320(R8)(DI*1)
-	VMOVUPS     Z14, 384(R8)(DI*1)
-	VMOVUPS     Z15, 448(R8)(DI*1)
-	ADDQ        $+512, R8
+	VMOVUPS     Z0, (DI)
+	VMOVUPS     Z1, 64(DI)
+	VMOVUPS     Z2, 128(DI)
+	VMOVUPS     Z3, 192(DI)
+	VMOVUPS     Z4, 256(DI)
+	VMOVUPS     Z5, 320(DI)
+	VMOVUPS     Z6, 384(DI)
+	VMOVUPS     Z7, 448(DI)
+	VMOVUPS     Z8, (DI)(DX*1)
+	VMOVUPS     Z9, 64(DI)(DX*1)
+	VMOVUPS     Z10, 128(DI)(DX*1)
+	VMOVUPS     Z11, 192(DI)(DX*1)
+	VMOVUPS     Z12, 256(DI)(DX*1)
+	VMOVUPS     Z13, 320(DI)(DX*1)
+	VMOVUPS     Z14, 384(DI)(DX*1)
+	VMOVUPS     Z15, 448(DI)(DX*1)
+	ADDQ        $+512, DI
 	ADDQ        $+512, AX
 	SUBQ        $+128, CX
 	JGE         many
@@ -1295,35 +932,35 @@ manyend:
 
 one:
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R10
-	MOVQ    dim+24(FP), R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	MOVQ    AX, R9
-	ADDQ    AX, R11
+	MOVQ    positions+32(FP), R9
+	MOVQ    dim+24(FP), R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	ADDQ    R10, R10
+	MOVQ    AX, R8
+	ADDQ    AX, R10
 	VPXORD  Z25, Z25, Z25
 	VMOVAPS Z25, Z0
 
 oneposition:
-	VMOVUPS     (R9), Z1
+	VMOVUPS     (R8), Z1
 	VMULPS.BCST (SI), Z1, Z2
 	VADDPS      Z2, Z25, Z25
 	VMULPS.BCST (SI)(BX*1), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	ADDQ        $+4, SI
-	PREFETCHT0  (R11)
-	PREFETCHT1  64(R9)
-	ADDQ        DX, R11
-	ADDQ        DX, R9
-	DECQ        R10
+	PREFETCHT0  (R10)
+	PREFETCHT1  64(R8)
+	ADDQ        DX, R10
+	ADDQ        DX, R8
+	DECQ        R9
 	JNZ         oneposition
-	VMOVUPS     Z25, (R8)
-	VMOVUPS     Z0, (R8)(DI*1)
-	ADDQ        $+64, R8
+	VMOVUPS     Z25, (DI)
+	VMOVUPS     Z0, (DI)(DX*1)
+	ADDQ        $+64, DI
 	ADDQ        $+64, AX
 	SUBQ        $+16, CX
 	JGE         one
@@ -1337,16 +974,16 @@ oneend:
 	KTESTW  K1, K1
 	JZ      done
 	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R9
-	MOVQ    dim+24(FP), R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
+	MOVQ    positions+32(FP), R8
+	MOVQ    dim+24(FP), R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
+	ADDQ    R9, R9
 	MOVQ    AX, CX
-	ADDQ    AX, R10
+	ADDQ    AX, R9
 	VPXORD  Z26, Z26, Z26
 	VMOVAPS Z26, Z0
 
@@ -1357,31 +994,28 @@ tailposition:
 	VMULPS.BCST (SI)(BX*1), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	ADDQ        $+4, SI
-	PREFETCHT0  (R10)
+	PREFETCHT0  (R9)
 	PREFETCHT1  64(CX)
-	ADDQ        DX, R10
+	ADDQ        DX, R9
 	ADDQ        DX, CX
-	DECQ        R9
+	DECQ        R8
 	JNZ         tailposition
-	VMOVUPS     Z26, K1, (R8)
-	VMOVUPS     Z0, K1, (R8)(DI*1)
+	VMOVUPS     Z26, K1, (DI)
+	VMOVUPS     Z0, K1, (DI)(DX*1)
 
 done:
 	VZEROUPPER
 	RET
 
-// func weighted1x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+// func weighted1x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted1x8F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·weighted1x8AVX512(SB), NOSPLIT, $0-48
 	MOVQ values+16(FP), AX
 	MOVQ dim+24(FP), CX
 	MOVQ dim+24(FP), DX
 	ADDQ DX, DX
 	ADDQ DX, DX
 	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), BX
 	ADDQ BX, BX
 	ADDQ BX, BX
 	MOVQ dst+0(FP), SI
@@ -1525,825 +1159,6 @@ tailposition:
 	ADDQ        $+4, BX
 	PREFETCHT0  (R8)
 	PREFETCHT1  64(CX)
-	ADDQ        DX, R8
-	ADDQ        DX, CX
-	DECQ        DI
-	JNZ         tailposition
-	VMOVUPS     Z10, K1, (SI)
-
-done:
-	VZEROUPPER
-	RET
-
-// func weighted8x2Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted8x2Int8AVX512(SB), NOSPLIT, $0-48
-	MOVQ values+16(FP), AX
-	MOVQ dim+24(FP), CX
-	MOVQ dim+24(FP), DX
-	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	LEAQ (BX)(BX*2), R8
-	MOVQ dim+24(FP), R9
-	ADDQ R9, R9
-	ADDQ R9, R9
-	LEAQ (R9)(R9*2), R12
-	MOVQ dst+0(FP), R10
-	LEAQ (R10)(R9*4), R11
-	SUBQ $+32, CX
-	JLT  manyend
-
-many:
-	MOVQ    w+8(FP), SI
-	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), R14
-	MOVQ    dim+24(FP), R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	MOVQ    AX, R13
-	ADDQ    AX, R15
-	VPXORD  Z0, Z0, Z0
-	VMOVAPS Z0, Z1
-	VMOVAPS Z0, Z2
-	VMOVAPS Z0, Z3
-	VMOVAPS Z0, Z4
-	VMOVAPS Z0, Z5
-	VMOVAPS Z0, Z6
-	VMOVAPS Z0, Z7
-	VMOVAPS Z0, Z8
-	VMOVAPS Z0, Z9
-	VMOVAPS Z0, Z10
-	VMOVAPS Z0, Z11
-	VMOVAPS Z0, Z12
-	VMOVAPS Z0, Z13
-	VMOVAPS Z0, Z14
-	VMOVAPS Z0, Z15
-
-manyposition:
-	VPMOVSXBD   (R13), Z16
-	VPMOVSXBD   16(R13), Z17
-	VCVTDQ2PS   Z16, Z16
-	VCVTDQ2PS   Z17, Z17
-	VMULPS.BCST (SI), Z16, Z18
-	VADDPS      Z18, Z0, Z0
-	VMULPS.BCST (SI), Z17, Z18
-	VADDPS      Z18, Z1, Z1
-	VMULPS.BCST (SI)(BX*1), Z16, Z18
-	VADDPS      Z18, Z2, Z2
-	VMULPS.BCST (SI)(BX*1), Z17, Z18
-	VADDPS      Z18, Z3, Z3
-	VMULPS.BCST (SI)(BX*2), Z16, Z18
-	VADDPS      Z18, Z4, Z4
-	VMULPS.BCST (SI)(BX*2), Z17, Z18
-	VADDPS      Z18, Z5, Z5
-	VMULPS.BCST (SI)(R8*1), Z16, Z18
-	VADDPS      Z18, Z6, Z6
-	VMULPS.BCST (SI)(R8*1), Z17, Z18
-	VADDPS      Z18, Z7, Z7
-	VMULPS.BCST (DI), Z16, Z18
-	VADDPS      Z18, Z8, Z8
-	VMULPS.BCST (DI), Z17, Z18
-	VADDPS      Z18, Z9, Z9
-	VMULPS.BCST (DI)(BX*1), Z16, Z18
-	VADDPS      Z18, Z10, Z10
-	VMULPS.BCST (DI)(BX*1), Z17, Z18
-	VADDPS      Z18, Z11, Z11
-	VMULPS.BCST (DI)(BX*2), Z16, Z18
-	VADDPS      Z18, Z12, Z12
-	VMULPS.BCST (DI)(BX*2), Z17, Z18
-	VADDPS      Z18, Z13, Z13
-	VMULPS.BCST (DI)(R8*1), Z16, Z16
-	VADDPS      Z16, Z14, Z14
-	VMULPS.BCST (DI)(R8*1), Z17, Z16
-	VADDPS      Z16, Z15, Z15
-	ADDQ        $+4, SI
-	ADDQ        $+4, DI
-	PREFETCHT0  (R15)
-	PREFETCHT1  32(R13)
-	ADDQ        DX, R15
-	ADDQ        DX, R13
-	DECQ        R14
-	JNZ         manyposition
-	VMOVUPS     Z0, (R10)
-	VMOVUPS     Z1, 64(R10)
-	VMOVUPS     Z2, (R10)(R9*1)
-	VMOVUPS     Z3, 64(R10)(R9*1)
-	VMOVUPS     Z4, (R10)(R9*2)
-	VMOVUPS     Z5, 64(R10)(R9*2)
-	VMOVUPS     Z6, (R10)(R12*1)
-	VMOVUPS     Z7, 64(R10)(R12*1)
-	VMOVUPS     Z8, (R11)
-	VMOVUPS     Z9, 64(R11)
-	VMOVUPS     Z10, (R11)(R9*1)
-	VMOVUPS     Z11, 64(R11)(R9*1)
-	VMOVUPS     Z12, (R11)(R9*2)
-	VMOVUPS     Z13, 64(R11)(R9*2)
-	VMOVUPS     Z14, (R11)(R12*1)
-	VMOVUPS     Z15, 64(R11)(R12*1)
-	ADDQ        $+128, R10
-	ADDQ        $+128, R11
-	ADDQ        $+32, AX
-	SUBQ        $+32, CX
-	JGE         many
-
-manyend:
-	ADDQ $+32, CX
-	SUBQ $+16, CX
-	JLT  oneend
-
-one:
-	MOVQ    w+8(FP), SI
-	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), R14
-	MOVQ    dim+24(FP), R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	ADDQ    R15, R15
-	MOVQ    AX, R13
-	ADDQ    AX, R15
-	VPXORD  Z19, Z19, Z19
-	VMOVAPS Z19, Z0
-	VMOVAPS Z19, Z1
-	VMOVAPS Z19, Z2
-	VMOVAPS Z19, Z3
-	VMOVAPS Z19, Z4
-	VMOVAPS Z19, Z5
-	VMOVAPS Z19, Z6
-
-oneposition:
-	VPMOVSXBD   (R13), Z7
-	VCVTDQ2PS   Z7, Z7
-	VMULPS.BCST (SI), Z7, Z8
-	VADDPS      Z8, Z19, Z19
-	VMULPS.BCST (SI)(BX*1), Z7, Z8
-	VADDPS      Z8, Z0, Z0
-	VMULPS.BCST (SI)(BX*2), Z7, Z8
-	VADDPS      Z8, Z1, Z1
-	VMULPS.BCST (SI)(R8*1), Z7, Z8
-	VADDPS      Z8, Z2, Z2
-	VMULPS.BCST (DI), Z7, Z8
-	VADDPS      Z8, Z3, Z3
-	VMULPS.BCST (DI)(BX*1), Z7, Z8
-	VADDPS      Z8, Z4, Z4
-	VMULPS.BCST (DI)(BX*2), Z7, Z8
-	VADDPS      Z8, Z5, Z5
-	VMULPS.BCST (DI)(R8*1), Z7, Z7
-	VADDPS      Z7, Z6, Z6
-	ADDQ        $+4, SI
-	ADDQ        $+4, DI
-	PREFETCHT0  (R15)
-	PREFETCHT1  16(R13)
-	ADDQ        DX, R15
-	ADDQ        DX, R13
-	DECQ        R14
-	JNZ         oneposition
-	VMOVUPS     Z19, (R10)
-	VMOVUPS     Z0, (R10)(R9*1)
-	VMOVUPS     Z1, (R10)(R9*2)
-	VMOVUPS     Z2, (R10)(R12*1)
-	VMOVUPS     Z3, (R11)
-	VMOVUPS     Z4, (R11)(R9*1)
-	VMOVUPS     Z5, (R11)(R9*2)
-	VMOVUPS     Z6, (R11)(R12*1)
-	ADDQ        $+64, R10
-	ADDQ        $+64, R11
-	ADDQ        $+16, AX
-	SUBQ        $+16, CX
-	JGE         one
-
-oneend:
-	ADDQ    $+16, CX
-	ANDL    $0x0f, CX
-	MOVL    $0xffffffff, SI
-	BZHIL   CX, SI, SI
-	KMOVW   SI, K1
-	KTESTW  K1, K1
-	JZ      done
-	MOVQ    w+8(FP), SI
-	LEAQ    (SI)(BX*4), DI
-	MOVQ    positions+32(FP), R13
-	MOVQ    dim+24(FP), R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
-	ADDQ    R14, R14
-	MOVQ    AX, CX
-	ADDQ    AX, R14
-	VPXORD  Z20, Z20, Z20
-	VMOVAPS Z20, Z0
-	VMOVAPS Z20, Z1
-	VMOVAPS Z20, Z2
-	VMOVAPS Z20, Z3
-	VMOVAPS Z20, Z4
-	VMOVAPS Z20, Z5
-	VMOVAPS Z20, Z6
-
-tailposition:
-	VPMOVSXBD.Z (CX), K1, Z7
-	VCVTDQ2PS   Z7, Z7
-	VMULPS.BCST (SI), Z7, Z8
-	VADDPS      Z8, Z20, Z20
-	VMULPS.BCST (SI)(BX*1), Z7, Z8
-	VADDPS      Z8, Z0, Z0
-	VMULPS.BCST (SI)(BX*2), Z7, Z8
-	VADDPS      Z8, Z1, Z1
-	VMULPS.BCST (SI)(R8*1), Z7, Z8
-	VADDPS      Z8, Z2, Z2
-	VMULPS.BCST (DI), Z7, Z8
-	VADDPS      Z8, Z3, Z3
-	VMULPS.BCST (DI)(BX*1), Z7, Z8
-	VADDPS      Z8, Z4, Z4
-	VMULPS.BCST (DI)(BX*2), Z7, Z8
-	VADDPS      Z8, Z5, Z5
-	VMULPS.BCST (DI)(R8*1), Z7, Z7
-	VADDPS      Z7, Z6, Z6
-	ADDQ        $+4, SI
-	ADDQ        $+4, DI
-	PREFETCHT0  (R14)
-	PREFETCHT1  16(CX)
-	ADDQ        DX, R14
-	ADDQ        DX, CX
-	DECQ        R13
-	JNZ         tailposition
-	VMOVUPS     Z20, K1, (R10)
-	VMOVUPS     Z0, K1, (R10)(R9*1)
-	VMOVUPS     Z1, K1, (R10)(R9*2)
-	VMOVUPS     Z2, K1, (R10)(R12*1)
-	VMOVUPS     Z3, K1, (R11)
-	VMOVUPS     Z4, K1, (R11)(R9*1)
-	VMOVUPS     Z5, K1, (R11)(R9*2)
-	VMOVUPS     Z6, K1, (R11)(R12*1)
-
-done:
-	VZEROUPPER
-	RET
-
-// func weighted4x4Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted4x4Int8AVX512(SB), NOSPLIT, $0-48
-	MOVQ values+16(FP), AX
-	MOVQ dim+24(FP), CX
-	MOVQ dim+24(FP), DX
-	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	LEAQ (BX)(BX*2), DI
-	MOVQ dim+24(FP), R8
-	ADDQ R8, R8
-	ADDQ R8, R8
-	LEAQ (R8)(R8*2), R10
-	MOVQ dst+0(FP), R9
-	SUBQ $+64, CX
-	JLT  manyend
-
-many:
-	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R12
-	MOVQ    dim+24(FP), R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	MOVQ    AX, R11
-	ADDQ    AX, R13
-	VPXORD  Z0, Z0, Z0
-	VMOVAPS Z0, Z1
-	VMOVAPS Z0, Z2
-	VMOVAPS Z0, Z3
-	VMOVAPS Z0, Z4
-	VMOVAPS Z0, Z5
-	VMOVAPS Z0, Z6
-	VMOVAPS Z0, Z7
-	VMOVAPS Z0, Z8
-	VMOVAPS Z0, Z9
-	VMOVAPS Z0, Z10
-	VMOVAPS Z0, Z11
-	VMOVAPS Z0, Z12
-	VMOVAPS Z0, Z13
-	VMOVAPS Z0, Z14
-	VMOVAPS Z0, Z15
-
-manyposition:
-	VPMOVSXBD   (R11), Z16
-	VPMOVSXBD   16(R11), Z17
-	VPMOVSXBD   32(R11), Z18
-	VPMOVSXBD   48(R11), Z19
-	VCVTDQ2PS   Z16, Z16
-	VCVTDQ2PS   Z17, Z17
-	VCVTDQ2PS   Z18, Z18
-	VCVTDQ2PS   Z19, Z19
-	VMULPS.BCST (SI), Z16, Z20
-	VADDPS      Z20, Z0, Z0
-	VMULPS.BCST (SI), Z17, Z20
-	VADDPS      Z20, Z1, Z1
-	VMULPS.BCST (SI), Z18, Z20
-	VADDPS      Z20, Z2, Z2
-	VMULPS.BCST (SI), Z19, Z20
-	VADDPS      Z20, Z3, Z3
-	VMULPS.BCST (SI)(BX*1), Z16, Z20
-	VADDPS      Z20, Z4, Z4
-	VMULPS.BCST (SI)(BX*1), Z17, Z20
-	VADDPS      Z20, Z5, Z5
-	VMULPS.BCST (SI)(BX*1), Z18, Z20
-	VADDPS      Z20, Z6, Z6
-	VMULPS.BCST (SI)(BX*1), Z19, Z20
-	VADDPS      Z20, Z7, Z7
-	VMULPS.BCST (SI)(BX*2), Z16, Z20
-	VADDPS      Z20, Z8, Z8
-	VMULPS.BCST (SI)(BX*2), Z17, Z20
-	VADDPS      Z20, Z9, Z9
-	VMULPS.BCST (SI)(BX*2), Z18, Z20
-	VADDPS      Z20, Z10, Z10
-	VMULPS.BCST (SI)(BX*2), Z19, Z20
-	VADDPS      Z20, Z11, Z11
-	VMULPS.BCST (SI)(DI*1), Z16, Z16
-	VADDPS      Z16, Z12, Z12
-	VMULPS.BCST (SI)(DI*1), Z17, Z16
-	VADDPS      Z16, Z13, Z13
-	VMULPS.BCST (SI)(DI*1), Z18, Z16
-	VADDPS      Z16, Z14, Z14
-	VMULPS.BCST (SI)(DI*1), Z19, Z16
-	VADDPS      Z16, Z15, Z15
-	ADDQ        $+4, SI
-	PREFETCHT0  (R13)
-	PREFETCHT1  64(R11)
-	ADDQ        DX, R13
-	ADDQ        DX, R11
-	DECQ        R12
-	JNZ         manyposition
-	VMOVUPS     Z0, (R9)
-	VMOVUPS     Z1, 64(R9)
-	VMOVUPS     Z2, 128(R9)
-	VMOVUPS     Z3, 192(R9)
-	VMOVUPS     Z4, (R9)(R8*1)
-	VMOVUPS     Z5, 64(R9)(R8*1)
-	VMOVUPS     Z6, 128(R9)(R8*1)
-	VMOVUPS     Z7, 192(R9)(R8*1)
-	VMOVUPS     Z8, (R9)(R8*2)
-	VMOVUPS     Z9, 64(R9)(R8*2)
-	VMOVUPS     Z10, 128(R9)(R8*2)
-	VMOVUPS     Z11, 192(R9)(R8*2)
-	VMOVUPS     Z12, (R9)(R10*1)
-	VMOVUPS     Z13, 64(R9)(R10*1)
-	VMOVUPS     Z14, 128(R9)(R10*1)
-	VMOVUPS     Z15, 192(R9)(R10*1)
-	ADDQ        $+256, R9
-	ADDQ        $+64, AX
-	SUBQ        $+64, CX
-	JGE         many
-
-manyend:
-	ADDQ $+64, CX
-	SUBQ $+16, CX
-	JLT  oneend
-
-one:
-	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R12
-	MOVQ    dim+24(FP), R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	ADDQ    R13, R13
-	MOVQ    AX, R11
-	ADDQ    AX, R13
-	VPXORD  Z21, Z21, Z21
-	VMOVAPS Z21, Z0
-	VMOVAPS Z21, Z1
-	VMOVAPS Z21, Z2
-
-oneposition:
-	VPMOVSXBD   (R11), Z3
-	VCVTDQ2PS   Z3, Z3
-	VMULPS.BCST (SI), Z3, Z4
-	VADDPS      Z4, Z21, Z21
-	VMULPS.BCST (SI)(BX*1), Z3, Z4
-	VADDPS      Z4, Z0, Z0
-	VMULPS.BCST (SI)(BX*2), Z3, Z4
-	VADDPS      Z4, Z1, Z1
-	VMULPS.BCST (SI)(DI*1), Z3, Z3
-	VADDPS      Z3, Z2, Z2
-	ADDQ        $+4, SI
-	PREFETCHT0  (R13)
-	PREFETCHT1  16(R11)
-	ADDQ        DX, R13
-	ADDQ        DX, R11
-	DECQ        R12
-	JNZ         oneposition
-	VMOVUPS     Z21, (R9)
-	VMOVUPS     Z0, (R9)(R8*1)
-	VMOVUPS     Z1, (R9)(R8*2)
-	VMOVUPS     Z2, (R9)(R10*1)
-	ADDQ        $+64, R9
-	ADDQ        $+16, AX
-	SUBQ        $+16, CX
-	JGE         one
-
-oneend:
-	ADDQ    $+16, CX
-	ANDL    $0x0f, CX
-	MOVL    $0xffffffff, SI
-	BZHIL   CX, SI, SI
-	KMOVW   SI, K1
-	KTESTW  K1, K1
-	JZ      done
-	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R11
-	MOVQ    dim+24(FP), R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
-	ADDQ    R12, R12
-	MOVQ    AX, CX
-	ADDQ    AX, R12
-	VPXORD  Z22, Z22, Z22
-	VMOVAPS Z22, Z0
-	VMOVAPS Z22, Z1
-	VMOVAPS Z22, Z2
-
-tailposition:
-	VPMOVSXBD.Z (CX), K1, Z3
-	VCVTDQ2PS   Z3, Z3
-	VMULPS.BCST (SI), Z3, Z4
-	VADDPS      Z4, Z22, Z22
-	VMULPS.BCST (SI)(BX*1), Z3, Z4
-	VADDPS      Z4, Z0, Z0
-	VMULPS.BCST (SI)(BX*2), Z3, Z4
-	VADDPS      Z4, Z1, Z1
-	VMULPS.BCST (SI)(DI*1), Z3, Z3
-	VADDPS      Z3, Z2, Z2
-	ADDQ        $+4, SI
-	PREFETCHT0  (R12)
-	PREFETCHT1  16(CX)
-	ADDQ        DX, R12
-	ADDQ        DX, CX
-	DECQ        R11
-	JNZ         tailposition
-	VMOVUPS     Z22, K1, (R9)
-	VMOVUPS     Z0, K1, (R9)(R8*1)
-	VMOVUPS     Z1, K1, (R9)(R8*2)
-	VMOVUPS     Z2, K1, (R9)(R10*1)
-
-done:
-	VZEROUPPER
-	RET
-
-// func weighted2x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted2x8Int8AVX512(SB), NOSPLIT, $0-48
-	MOVQ values+16(FP), AX
-	MOVQ dim+24(FP), CX
-	MOVQ dim+24(FP), DX
-	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), DI
-	ADDQ DI, DI
-	ADDQ DI, DI
-	MOVQ dst+0(FP), R8
-	SUBQ $+128, CX
-	JLT  manyend
-
-many:
-	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R10
-	MOVQ    dim+24(FP), R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	MOVQ    AX, R9
-	ADDQ    AX, R11
-	VPXORD  Z0, Z0, Z0
-	VMOVAPS Z0, Z1
-	VMOVAPS Z0, Z2
-	VMOVAPS Z0, Z3
-	VMOVAPS Z0, Z4
-	VMOVAPS Z0, Z5
-	VMOVAPS Z0, Z6
-	VMOVAPS Z0, Z7
-	VMOVAPS Z0, Z8
-	VMOVAPS Z0, Z9
-	VMOVAPS Z0, Z10
-	VMOVAPS Z0, Z11
-	VMOVAPS Z0, Z12
-	VMOVAPS Z0, Z13
-	VMOVAPS Z0, Z14
-	VMOVAPS Z0, Z15
-
-manyposition:
-	VPMOVSXBD   (R9), Z16
-	VPMOVSXBD   16(R9), Z17
-	VPMOVSXBD   32(R9), Z18
-	VPMOVSXBD   48(R9), Z19
-	VPMOVSXBD   64(R9), Z20
-	VPMOVSXBD   80(R9), Z21
-	VPMOVSXBD   96(R9), Z22
-	VPMOVSXBD   112(R9), Z23
-	VCVTDQ2PS   Z16, Z16
-	VCVTDQ2PS   Z17, Z17
-	VCVTDQ2PS   Z18, Z18
-	VCVTDQ2PS   Z19, Z19
-	VCVTDQ2PS   Z20, Z20
-	VCVTDQ2PS   Z21, Z21
-	VCVTDQ2PS   Z22, Z22
-	VCVTDQ2PS   Z23, Z23
-	VMULPS.BCST (SI), Z16, Z24
-	VADDPS      Z24, Z0, Z0
-	VMULPS.BCST (SI), Z17, Z24
-	VADDPS      Z24, Z1, Z1
-	VMULPS.BCST (SI), Z18, Z24
-	VADDPS      Z24, Z2, Z2
-	VMULPS.BCST (SI), Z19, Z24
-	VADDPS      Z24, Z3, Z3
-	VMULPS.BCST (SI), Z20, Z24
-	VADDPS      Z24, Z4, Z4
-	VMULPS.BCST (SI), Z21, Z24
-	VADDPS      Z24, Z5, Z5
-	VMULPS.BCST (SI), Z22, Z24
-	VADDPS      Z24, Z6, Z6
-	VMULPS.BCST (SI), Z23, Z24
-	VADDPS      Z24, Z7, Z7
-	VMULPS.BCST (SI)(BX*1), Z16, Z16
-	VADDPS      Z16, Z8, Z8
-	VMULPS.BCST (SI)(BX*1), Z17, Z16
-	VADDPS      Z16, Z9, Z9
-	VMULPS.BCST (SI)(BX*1), Z18, Z16
-	VADDPS      Z16, Z10, Z10
-	VMULPS.BCST (SI)(BX*1), Z19, Z16
-	VADDPS      Z16, Z11, Z11
-	VMULPS.BCST (SI)(BX*1), Z20, Z16
-	VADDPS      Z16, Z12, Z12
-	VMULPS.BCST (SI)(BX*1), Z21, Z16
-	VADDPS      Z16, Z13, Z13
-	VMULPS.BCST (SI)(BX*1), Z22, Z16
-	VADDPS      Z16, Z14, Z14
-	VMULPS.BCST (SI)(BX*1), Z23, Z16
-	VADDPS      Z16, Z15, Z15
-	ADDQ        $+4, SI
-	PREFETCHT0  (R11)
-	PREFETCHT1  128(R9)
-	PREFETCHT1  192(R9)
-	ADDQ        DX, R11
-	ADDQ        DX, R9
-	DECQ        R10
-	JNZ         manyposition
-	VMOVUPS     Z0, (R8)
-	VMOVUPS     Z1, 64(R8)
-	VMOVUPS     Z2, 128(R8)
-	VMOVUPS     Z3, 192(R8)
-	VMOVUPS     Z4, 256(R8)
-	VMOVUPS     Z5, 320(R8)
-	VMOVUPS     Z6, 384(R8)
-	VMOVUPS     Z7, 448(R8)
-	VMOVUPS     Z8, (R8)(DI*1)
-	VMOVUPS     Z9, 64(R8)(DI*1)
-	VMOVUPS     Z10, 128(R8)(DI*1)
-	VMOVUPS     Z11, 192(R8)(DI*1)
-	VMOVUPS     Z12, 256(R8)(DI*1)
-	VMOVUPS     Z13, 320(R8)(DI*1)
-	VMOVUPS     Z14, 384(R8)(DI*1)
-	VMOVUPS     Z15, 448(R8)(DI*1)
-	ADDQ        $+512, R8
-	ADDQ        $+128, AX
-	SUBQ        $+128, CX
-	JGE         many
-
-manyend:
-	ADDQ $+128, CX
-	SUBQ $+16, CX
-	JLT  oneend
-
-one:
-	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R10
-	MOVQ    dim+24(FP), R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	ADDQ    R11, R11
-	MOVQ    AX, R9
-	ADDQ    AX, R11
-	VPXORD  Z25, Z25, Z25
-	VMOVAPS Z25, Z0
-
-oneposition:
-	VPMOVSXBD   (R9), Z1
-	VCVTDQ2PS   Z1, Z1
-	VMULPS.BCST (SI), Z1, Z2
-	VADDPS      Z2, Z25, Z25
-	VMULPS.BCST (SI)(BX*1), Z1, Z1
-	VADDPS      Z1, Z0, Z0
-	ADDQ        $+4, SI
-	PREFETCHT0  (R11)
-	PREFETCHT1  16(R9)
-	ADDQ        DX, R11
-	ADDQ        DX, R9
-	DECQ        R10
-	JNZ         oneposition
-	VMOVUPS     Z25, (R8)
-	VMOVUPS     Z0, (R8)(DI*1)
-	ADDQ        $+64, R8
-	ADDQ        $+16, AX
-	SUBQ        $+16, CX
-	JGE         one
-
-oneend:
-	ADDQ    $+16, CX
-	ANDL    $0x0f, CX
-	MOVL    $0xffffffff, SI
-	BZHIL   CX, SI, SI
-	KMOVW   SI, K1
-	KTESTW  K1, K1
-	JZ      done
-	MOVQ    w+8(FP), SI
-	MOVQ    positions+32(FP), R9
-	MOVQ    dim+24(FP), R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	ADDQ    R10, R10
-	MOVQ    AX, CX
-	ADDQ    AX, R10
-	VPXORD  Z26, Z26, Z26
-	VMOVAPS Z26, Z0
-
-tailposition:
-	VPMOVSXBD.Z (CX), K1, Z1
-	VCVTDQ2PS   Z1, Z1
-	VMULPS.BCST (SI), Z1, Z2
-	VADDPS      Z2, Z26, Z26
-	VMULPS.BCST (SI)(BX*1), Z1, Z1
-	VADDPS      Z1, Z0, Z0
-	ADDQ        $+4, SI
-	PREFETCHT0  (R10)
-	PREFETCHT1  16(CX)
-	ADDQ        DX, R10
-	ADDQ        DX, CX
-	DECQ        R9
-	JNZ         tailposition
-	VMOVUPS     Z26, K1, (R8)
-	VMOVUPS     Z0, K1, (R8)(DI*1)
-
-done:
-	VZEROUPPER
-	RET
-
-// func weighted1x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·weighted1x8Int8AVX512(SB), NOSPLIT, $0-48
-	MOVQ values+16(FP), AX
-	MOVQ dim+24(FP), CX
-	MOVQ dim+24(FP), DX
-	MOVQ stride+40(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dst+0(FP), SI
-	SUBQ $+128, CX
-	JLT  manyend
-
-many:
-	MOVQ    w+8(FP), BX
-	MOVQ    positions+32(FP), R8
-	MOVQ    dim+24(FP), R9
-	ADDQ    R9, R9
-	ADDQ    R9, R9
-	ADDQ    R9, R9
-	ADDQ    R9, R9
-	MOVQ    AX, DI
-	ADDQ    AX, R9
-	VPXORD  Z0, Z0, Z0
-	VMOVAPS Z0, Z1
-	VMOVAPS Z0, Z2
-	VMOVAPS Z0, Z3
-	VMOVAPS Z0, Z4
-	VMOVAPS Z0, Z5
-	VMOVAPS Z0, Z6
-	VMOVAPS Z0, Z7
-
-manyposition:
-	VPMOVSXBD   (DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z0, Z0
-	VPMOVSXBD   16(DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z1, Z1
-	VPMOVSXBD   32(DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z2, Z2
-	VPMOVSXBD   48(DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z3, Z3
-	VPMOVSXBD   64(DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z4, Z4
-	VPMOVSXBD   80(DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z5, Z5
-	VPMOVSXBD   96(DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z6, Z6
-	VPMOVSXBD   112(DI), Z8
-	VCVTDQ2PS   Z8, Z8
-	VMULPS.BCST (BX), Z8, Z8
-	VADDPS      Z8, Z7, Z7
-	ADDQ        $+4, BX
-	PREFETCHT0  (R9)
-	PREFETCHT1  128(DI)
-	PREFETCHT1  192(DI)
-	ADDQ        DX, R9
-	ADDQ        DX, DI
-	DECQ        R8
-	JNZ         manyposition
-	VMOVUPS     Z0, (SI)
-	VMOVUPS     Z1, 64(SI)
-	VMOVUPS     Z2, 128(SI)
-	VMOVUPS     Z3, 192(SI)
-	VMOVUPS     Z4, 256(SI)
-	VMOVUPS     Z5, 320(SI)
-	VMOVUPS     Z6, 384(SI)
-	VMOVUPS     Z7, 448(SI)
-	ADDQ        $+512, SI
-	ADDQ        $+128, AX
-	SUBQ        $+128, CX
-	JGE         many
-
-manyend:
-	ADDQ $+128, CX
-	SUBQ $+16, CX
-	JLT  oneend
-
-one:
-	MOVQ   w+8(FP), BX
-	MOVQ   positions+32(FP), R8
-	MOVQ   dim+24(FP), R9
-	ADDQ   R9, R9
-	ADDQ   R9, R9
-	ADDQ   R9, R9
-	ADDQ   R9, R9
-	MOVQ   AX, DI
-	ADDQ   AX, R9
-	VPXORD Z9, Z9, Z9
-
-oneposition:
-	VPMOVSXBD   (DI), Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS.BCST (BX), Z0, Z0
-	VADDPS      Z0, Z9, Z9
-	ADDQ        $+4, BX
-	PREFETCHT0  (R9)
-	PREFETCHT1  16(DI)
-	ADDQ        DX, R9
-	ADDQ        DX, DI
-	DECQ        R8
-	JNZ         oneposition
-	VMOVUPS     Z9, (SI)
-	ADDQ        $+64, SI
-	ADDQ        $+16, AX
-	SUBQ        $+16, CX
-	JGE         one
-
-oneend:
-	ADDQ   $+16, CX
-	ANDL   $0x0f, CX
-	MOVL   $0xffffffff, BX
-	BZHIL  CX, BX, BX
-	KMOVW  BX, K1
-	KTESTW K1, K1
-	JZ     done
-	MOVQ   w+8(FP), BX
-	MOVQ   positions+32(FP), DI
-	MOVQ   dim+24(FP), R8
-	ADDQ   R8, R8
-	ADDQ   R8, R8
-	ADDQ   R8, R8
-	ADDQ   R8, R8
-	MOVQ   AX, CX
-	ADDQ   AX, R8
-	VPXORD Z10, Z10, Z10
-
-tailposition:
-	VPMOVSXBD.Z (CX), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS.BCST (BX), Z0, Z0
-	VADDPS      Z0, Z10, Z10
-	ADDQ        $+4, BX
-	PREFETCHT0  (R8)
-	PREFETCHT1  16(CX)
 	ADDQ        DX, R8
 	ADDQ        DX, CX
 	DECQ        DI

@@ -4,30 +4,28 @@
 
 #include "textflag.h"
 
-// func weighted8x2F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-TEXT ·weighted8x2F32NEON(SB), NOSPLIT, $0-48
+// func weighted8x2NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+TEXT ·weighted8x2NEON(SB), NOSPLIT, $0-48
 	MOVD	values+16(FP), R0
 	MOVD	dim+24(FP), R1
 	MOVD	dim+24(FP), R2
 	LSL	$2, R2, R2
 	MOVD	stride+40(FP), R3
 	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
-	ADD	R4, R5, R6
-	ADD	R4, R6, R7
-	ADD	R4, R7, R8
-	ADD	R4, R8, R9
-	ADD	R4, R9, R10
-	ADD	R4, R10, R11
-	ADD	R4, R11, R12
+	MOVD	dst+0(FP), R4
+	ADD	R2, R4, R5
+	ADD	R2, R5, R6
+	ADD	R2, R6, R7
+	ADD	R2, R7, R8
+	ADD	R2, R8, R9
+	ADD	R2, R9, R10
+	ADD	R2, R10, R11
 	SUBS	$8, R1, R1
 	BLT	manyend
 
 many:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R13
+	MOVD	w+8(FP), R12
+	ADD	R3, R12, R13
 	ADD	R3, R13, R14
 	ADD	R3, R14, R15
 	ADD	R3, R15, R19
@@ -57,7 +55,7 @@ many:
 manyposition:
 	PRFM	(R25), PLDL1KEEP
 	ADD	R2, R25, R25
-	FMOVS.P	4(R4), F16
+	FMOVS.P	4(R12), F16
 	FMOVS.P	4(R13), F17
 	FMOVS.P	4(R14), F18
 	FMOVS.P	4(R15), F19
@@ -101,22 +99,22 @@ manyposition:
 	ADD	R2, R23, R23
 	SUBS	$1, R24, R24
 	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
+	FSTPQ	(F0, F1), (R4)
+	ADD	$32, R4, R4
+	FSTPQ	(F2, F3), (R5)
 	ADD	$32, R5, R5
-	FSTPQ	(F2, F3), (R6)
+	FSTPQ	(F4, F5), (R6)
 	ADD	$32, R6, R6
-	FSTPQ	(F4, F5), (R7)
+	FSTPQ	(F6, F7), (R7)
 	ADD	$32, R7, R7
-	FSTPQ	(F6, F7), (R8)
+	FSTPQ	(F8, F9), (R8)
 	ADD	$32, R8, R8
-	FSTPQ	(F8, F9), (R9)
+	FSTPQ	(F10, F11), (R9)
 	ADD	$32, R9, R9
-	FSTPQ	(F10, F11), (R10)
+	FSTPQ	(F12, F13), (R10)
 	ADD	$32, R10, R10
-	FSTPQ	(F12, F13), (R11)
+	FSTPQ	(F14, F15), (R11)
 	ADD	$32, R11, R11
-	FSTPQ	(F14, F15), (R12)
-	ADD	$32, R12, R12
 	ADD	$32, R0, R0
 	SUBS	$8, R1, R1
 	BGE	many
@@ -125,26 +123,24 @@ manyend:
 	ADD	$8, R1, R1
 	RET	
 
-// func weighted4x4F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-TEXT ·weighted4x4F32NEON(SB), NOSPLIT, $0-48
+// func weighted4x4NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+TEXT ·weighted4x4NEON(SB), NOSPLIT, $0-48
 	MOVD	values+16(FP), R0
 	MOVD	dim+24(FP), R1
 	MOVD	dim+24(FP), R2
 	LSL	$2, R2, R2
 	MOVD	stride+40(FP), R3
 	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
-	ADD	R4, R5, R6
-	ADD	R4, R6, R7
-	ADD	R4, R7, R8
+	MOVD	dst+0(FP), R4
+	ADD	R2, R4, R5
+	ADD	R2, R5, R6
+	ADD	R2, R6, R7
 	SUBS	$16, R1, R1
 	BLT	manyend
 
 many:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R9
+	MOVD	w+8(FP), R8
+	ADD	R3, R8, R9
 	ADD	R3, R9, R10
 	ADD	R3, R10, R11
 	MOVD	R0, R12
@@ -170,7 +166,7 @@ many:
 manyposition:
 	PRFM	(R14), PLDL1KEEP
 	ADD	R2, R14, R14
-	FMOVS.P	4(R4), F16
+	FMOVS.P	4(R8), F16
 	FMOVS.P	4(R9), F17
 	FMOVS.P	4(R10), F18
 	FMOVS.P	4(R11), F19
@@ -211,18 +207,18 @@ manyposition:
 	ADD	R2, R12, R12
 	SUBS	$1, R13, R13
 	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
+	FSTPQ	(F0, F1), (R4)
+	FSTPQ	(F2, F3), 32(R4)
+	ADD	$64, R4, R4
+	FSTPQ	(F4, F5), (R5)
+	FSTPQ	(F6, F7), 32(R5)
 	ADD	$64, R5, R5
-	FSTPQ	(F4, F5), (R6)
-	FSTPQ	(F6, F7), 32(R6)
+	FSTPQ	(F8, F9), (R6)
+	FSTPQ	(F10, F11), 32(R6)
 	ADD	$64, R6, R6
-	FSTPQ	(F8, F9), (R7)
-	FSTPQ	(F10, F11), 32(R7)
+	FSTPQ	(F12, F13), (R7)
+	FSTPQ	(F14, F15), 32(R7)
 	ADD	$64, R7, R7
-	FSTPQ	(F12, F13), (R8)
-	FSTPQ	(F14, F15), 32(R8)
-	ADD	$64, R8, R8
 	ADD	$64, R0, R0
 	SUBS	$16, R1, R1
 	BGE	many
@@ -231,24 +227,22 @@ manyend:
 	ADD	$16, R1, R1
 	RET	
 
-// func weighted2x8F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-TEXT ·weighted2x8F32NEON(SB), NOSPLIT, $0-48
+// func weighted2x8NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+TEXT ·weighted2x8NEON(SB), NOSPLIT, $0-48
 	MOVD	values+16(FP), R0
 	MOVD	dim+24(FP), R1
 	MOVD	dim+24(FP), R2
 	LSL	$2, R2, R2
 	MOVD	stride+40(FP), R3
 	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
-	ADD	R4, R5, R6
+	MOVD	dst+0(FP), R4
+	ADD	R2, R4, R5
 	SUBS	$32, R1, R1
 	BLT	manyend
 
 many:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R7
+	MOVD	w+8(FP), R6
+	ADD	R3, R6, R7
 	MOVD	R0, R8
 	ADD	R2<<3, R0, R10
 	MOVD	positions+32(FP), R9
@@ -273,7 +267,7 @@ manyposition:
 	PRFM	(R10), PLDL1KEEP
 	PRFM	64(R10), PLDL1KEEP
 	ADD	R2, R10, R10
-	FMOVS.P	4(R4), F16
+	FMOVS.P	4(R6), F16
 	FMOVS.P	4(R7), F17
 	FLDPQ	(R8), (F18, F19)
 	WORD	$0x4f909254 // fmul v20.4s, v18.4s, v16.s[0]
@@ -314,16 +308,16 @@ manyposition:
 	ADD	R2, R8, R8
 	SUBS	$1, R9, R9
 	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	FSTPQ	(F4, F5), 64(R5)
-	FSTPQ	(F6, F7), 96(R5)
+	FSTPQ	(F0, F1), (R4)
+	FSTPQ	(F2, F3), 32(R4)
+	FSTPQ	(F4, F5), 64(R4)
+	FSTPQ	(F6, F7), 96(R4)
+	ADD	$128, R4, R4
+	FSTPQ	(F8, F9), (R5)
+	FSTPQ	(F10, F11), 32(R5)
+	FSTPQ	(F12, F13), 64(R5)
+	FSTPQ	(F14, F15), 96(R5)
 	ADD	$128, R5, R5
-	FSTPQ	(F8, F9), (R6)
-	FSTPQ	(F10, F11), 32(R6)
-	FSTPQ	(F12, F13), 64(R6)
-	FSTPQ	(F14, F15), 96(R6)
-	ADD	$128, R6, R6
 	ADD	$128, R0, R0
 	SUBS	$32, R1, R1
 	BGE	many
@@ -334,8 +328,8 @@ manyend:
 	BLT	fewend
 
 few:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R7
+	MOVD	w+8(FP), R6
+	ADD	R3, R6, R7
 	MOVD	R0, R8
 	ADD	R2<<3, R0, R10
 	MOVD	positions+32(FP), R9
@@ -351,7 +345,7 @@ few:
 fewposition:
 	PRFM	(R10), PLDL1KEEP
 	ADD	R2, R10, R10
-	FMOVS.P	4(R4), F8
+	FMOVS.P	4(R6), F8
 	FMOVS.P	4(R7), F9
 	FLDPQ	(R8), (F10, F11)
 	WORD	$0x4f88914c // fmul v12.4s, v10.4s, v8.s[0]
@@ -374,12 +368,12 @@ fewposition:
 	ADD	R2, R8, R8
 	SUBS	$1, R9, R9
 	BNE	fewposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
+	FSTPQ	(F0, F1), (R4)
+	FSTPQ	(F2, F3), 32(R4)
+	ADD	$64, R4, R4
+	FSTPQ	(F4, F5), (R5)
+	FSTPQ	(F6, F7), 32(R5)
 	ADD	$64, R5, R5
-	FSTPQ	(F4, F5), (R6)
-	FSTPQ	(F6, F7), 32(R6)
-	ADD	$64, R6, R6
 	ADD	$64, R0, R0
 	SUBS	$16, R1, R1
 	BGE	few
@@ -388,22 +382,20 @@ fewend:
 	ADD	$16, R1, R1
 	RET	
 
-// func weighted1x16F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-TEXT ·weighted1x16F32NEON(SB), NOSPLIT, $0-48
+// func weighted1x16NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+TEXT ·weighted1x16NEON(SB), NOSPLIT, $0-48
 	MOVD	values+16(FP), R0
 	MOVD	dim+24(FP), R1
 	MOVD	dim+24(FP), R2
 	LSL	$2, R2, R2
 	MOVD	stride+40(FP), R3
 	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
+	MOVD	dst+0(FP), R4
 	SUBS	$64, R1, R1
 	BLT	manyend
 
 many:
-	MOVD	w+8(FP), R4
+	MOVD	w+8(FP), R5
 	MOVD	R0, R6
 	ADD	R2<<3, R0, R8
 	MOVD	positions+32(FP), R7
@@ -430,7 +422,7 @@ manyposition:
 	PRFM	128(R8), PLDL1KEEP
 	PRFM	192(R8), PLDL1KEEP
 	ADD	R2, R8, R8
-	FMOVS.P	4(R4), F16
+	FMOVS.P	4(R5), F16
 	FLDPQ	(R6), (F17, F18)
 	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
 	WORD	$0x4e33d400 // fadd v0.4s, v0.4s, v19.4s
@@ -474,15 +466,15 @@ manyposition:
 	ADD	R2, R6, R6
 	SUBS	$1, R7, R7
 	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	FSTPQ	(F4, F5), 64(R5)
-	FSTPQ	(F6, F7), 96(R5)
-	FSTPQ	(F8, F9), 128(R5)
-	FSTPQ	(F10, F11), 160(R5)
-	FSTPQ	(F12, F13), 192(R5)
-	FSTPQ	(F14, F15), 224(R5)
-	ADD	$256, R5, R5
+	FSTPQ	(F0, F1), (R4)
+	FSTPQ	(F2, F3), 32(R4)
+	FSTPQ	(F4, F5), 64(R4)
+	FSTPQ	(F6, F7), 96(R4)
+	FSTPQ	(F8, F9), 128(R4)
+	FSTPQ	(F10, F11), 160(R4)
+	FSTPQ	(F12, F13), 192(R4)
+	FSTPQ	(F14, F15), 224(R4)
+	ADD	$256, R4, R4
 	ADD	$256, R0, R0
 	SUBS	$64, R1, R1
 	BGE	many
@@ -493,7 +485,7 @@ manyend:
 	BLT	fewend
 
 few:
-	MOVD	w+8(FP), R4
+	MOVD	w+8(FP), R5
 	MOVD	R0, R6
 	ADD	R2<<3, R0, R8
 	MOVD	positions+32(FP), R7
@@ -505,7 +497,7 @@ few:
 fewposition:
 	PRFM	(R8), PLDL1KEEP
 	ADD	R2, R8, R8
-	FMOVS.P	4(R4), F4
+	FMOVS.P	4(R5), F4
 	FLDPQ	(R6), (F5, F6)
 	WORD	$0x4f8490a7 // fmul v7.4s, v5.4s, v4.s[0]
 	WORD	$0x4e27d400 // fadd v0.4s, v0.4s, v7.4s
@@ -519,623 +511,10 @@ fewposition:
 	ADD	R2, R6, R6
 	SUBS	$1, R7, R7
 	BNE	fewposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	ADD	$64, R5, R5
+	FSTPQ	(F0, F1), (R4)
+	FSTPQ	(F2, F3), 32(R4)
+	ADD	$64, R4, R4
 	ADD	$64, R0, R0
-	SUBS	$16, R1, R1
-	BGE	few
-
-fewend:
-	ADD	$16, R1, R1
-	RET	
-
-// func weighted8x2Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-TEXT ·weighted8x2Int8NEON(SB), NOSPLIT, $0-48
-	MOVD	values+16(FP), R0
-	MOVD	dim+24(FP), R1
-	MOVD	dim+24(FP), R2
-	MOVD	stride+40(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
-	ADD	R4, R5, R6
-	ADD	R4, R6, R7
-	ADD	R4, R7, R8
-	ADD	R4, R8, R9
-	ADD	R4, R9, R10
-	ADD	R4, R10, R11
-	ADD	R4, R11, R12
-	SUBS	$8, R1, R1
-	BLT	manyend
-
-many:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R13
-	ADD	R3, R13, R14
-	ADD	R3, R14, R15
-	ADD	R3, R15, R19
-	ADD	R3, R19, R20
-	ADD	R3, R20, R21
-	ADD	R3, R21, R22
-	MOVD	R0, R23
-	ADD	R2<<3, R0, R25
-	MOVD	positions+32(FP), R24
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-
-manyposition:
-	PRFM	(R25), PLDL1KEEP
-	ADD	R2, R25, R25
-	FMOVS.P	4(R4), F16
-	FMOVS.P	4(R13), F17
-	FMOVS.P	4(R14), F18
-	FMOVS.P	4(R15), F19
-	FMOVS.P	4(R19), F20
-	FMOVS.P	4(R20), F21
-	FMOVS.P	4(R21), F22
-	FMOVS.P	4(R22), F23
-	FMOVD	(R23), F24
-	WORD	$0x0f08a718 // sxtl v24.8h, v24.8b
-	WORD	$0x4f10a719 // sxtl2 v25.4s, v24.8h
-	WORD	$0x0f10a718 // sxtl v24.4s, v24.4h
-	WORD	$0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD	$0x4e21db18 // scvtf v24.4s, v24.4s
-	WORD	$0x4f90931a // fmul v26.4s, v24.4s, v16.s[0]
-	WORD	$0x4e3ad400 // fadd v0.4s, v0.4s, v26.4s
-	WORD	$0x4f91931a // fmul v26.4s, v24.4s, v17.s[0]
-	WORD	$0x4e3ad442 // fadd v2.4s, v2.4s, v26.4s
-	WORD	$0x4f92931a // fmul v26.4s, v24.4s, v18.s[0]
-	WORD	$0x4e3ad484 // fadd v4.4s, v4.4s, v26.4s
-	WORD	$0x4f93931a // fmul v26.4s, v24.4s, v19.s[0]
-	WORD	$0x4e3ad4c6 // fadd v6.4s, v6.4s, v26.4s
-	WORD	$0x4f94931a // fmul v26.4s, v24.4s, v20.s[0]
-	WORD	$0x4e3ad508 // fadd v8.4s, v8.4s, v26.4s
-	WORD	$0x4f95931a // fmul v26.4s, v24.4s, v21.s[0]
-	WORD	$0x4e3ad54a // fadd v10.4s, v10.4s, v26.4s
-	WORD	$0x4f96931a // fmul v26.4s, v24.4s, v22.s[0]
-	WORD	$0x4e3ad58c // fadd v12.4s, v12.4s, v26.4s
-	WORD	$0x4f97931a // fmul v26.4s, v24.4s, v23.s[0]
-	WORD	$0x4e3ad5ce // fadd v14.4s, v14.4s, v26.4s
-	WORD	$0x4f90933a // fmul v26.4s, v25.4s, v16.s[0]
-	WORD	$0x4e3ad421 // fadd v1.4s, v1.4s, v26.4s
-	WORD	$0x4f91933a // fmul v26.4s, v25.4s, v17.s[0]
-	WORD	$0x4e3ad463 // fadd v3.4s, v3.4s, v26.4s
-	WORD	$0x4f92933a // fmul v26.4s, v25.4s, v18.s[0]
-	WORD	$0x4e3ad4a5 // fadd v5.4s, v5.4s, v26.4s
-	WORD	$0x4f93933a // fmul v26.4s, v25.4s, v19.s[0]
-	WORD	$0x4e3ad4e7 // fadd v7.4s, v7.4s, v26.4s
-	WORD	$0x4f94933a // fmul v26.4s, v25.4s, v20.s[0]
-	WORD	$0x4e3ad529 // fadd v9.4s, v9.4s, v26.4s
-	WORD	$0x4f95933a // fmul v26.4s, v25.4s, v21.s[0]
-	WORD	$0x4e3ad56b // fadd v11.4s, v11.4s, v26.4s
-	WORD	$0x4f96933a // fmul v26.4s, v25.4s, v22.s[0]
-	WORD	$0x4e3ad5ad // fadd v13.4s, v13.4s, v26.4s
-	WORD	$0x4f97933a // fmul v26.4s, v25.4s, v23.s[0]
-	WORD	$0x4e3ad5ef // fadd v15.4s, v15.4s, v26.4s
-	ADD	R2, R23, R23
-	SUBS	$1, R24, R24
-	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
-	ADD	$32, R5, R5
-	FSTPQ	(F2, F3), (R6)
-	ADD	$32, R6, R6
-	FSTPQ	(F4, F5), (R7)
-	ADD	$32, R7, R7
-	FSTPQ	(F6, F7), (R8)
-	ADD	$32, R8, R8
-	FSTPQ	(F8, F9), (R9)
-	ADD	$32, R9, R9
-	FSTPQ	(F10, F11), (R10)
-	ADD	$32, R10, R10
-	FSTPQ	(F12, F13), (R11)
-	ADD	$32, R11, R11
-	FSTPQ	(F14, F15), (R12)
-	ADD	$32, R12, R12
-	ADD	$8, R0, R0
-	SUBS	$8, R1, R1
-	BGE	many
-
-manyend:
-	ADD	$8, R1, R1
-	RET	
-
-// func weighted4x4Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-TEXT ·weighted4x4Int8NEON(SB), NOSPLIT, $0-48
-	MOVD	values+16(FP), R0
-	MOVD	dim+24(FP), R1
-	MOVD	dim+24(FP), R2
-	MOVD	stride+40(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
-	ADD	R4, R5, R6
-	ADD	R4, R6, R7
-	ADD	R4, R7, R8
-	SUBS	$16, R1, R1
-	BLT	manyend
-
-many:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R9
-	ADD	R3, R9, R10
-	ADD	R3, R10, R11
-	MOVD	R0, R12
-	ADD	R2<<3, R0, R14
-	MOVD	positions+32(FP), R13
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-
-manyposition:
-	PRFM	(R14), PLDL1KEEP
-	ADD	R2, R14, R14
-	FMOVS.P	4(R4), F16
-	FMOVS.P	4(R9), F17
-	FMOVS.P	4(R10), F18
-	FMOVS.P	4(R11), F19
-	FMOVD	(R12), F20
-	WORD	$0x0f08a694 // sxtl v20.8h, v20.8b
-	WORD	$0x4f10a695 // sxtl2 v21.4s, v20.8h
-	WORD	$0x0f10a694 // sxtl v20.4s, v20.4h
-	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD	$0x4f909296 // fmul v22.4s, v20.4s, v16.s[0]
-	WORD	$0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
-	WORD	$0x4f919296 // fmul v22.4s, v20.4s, v17.s[0]
-	WORD	$0x4e36d484 // fadd v4.4s, v4.4s, v22.4s
-	WORD	$0x4f929296 // fmul v22.4s, v20.4s, v18.s[0]
-	WORD	$0x4e36d508 // fadd v8.4s, v8.4s, v22.4s
-	WORD	$0x4f939296 // fmul v22.4s, v20.4s, v19.s[0]
-	WORD	$0x4e36d58c // fadd v12.4s, v12.4s, v22.4s
-	WORD	$0x4f9092b6 // fmul v22.4s, v21.4s, v16.s[0]
-	WORD	$0x4e36d421 // fadd v1.4s, v1.4s, v22.4s
-	WORD	$0x4f9192b6 // fmul v22.4s, v21.4s, v17.s[0]
-	WORD	$0x4e36d4a5 // fadd v5.4s, v5.4s, v22.4s
-	WORD	$0x4f9292b6 // fmul v22.4s, v21.4s, v18.s[0]
-	WORD	$0x4e36d529 // fadd v9.4s, v9.4s, v22.4s
-	WORD	$0x4f9392b6 // fmul v22.4s, v21.4s, v19.s[0]
-	WORD	$0x4e36d5ad // fadd v13.4s, v13.4s, v22.4s
-	FMOVD	8(R12), F20
-	WORD	$0x0f08a694 // sxtl v20.8h, v20.8b
-	WORD	$0x4f10a695 // sxtl2 v21.4s, v20.8h
-	WORD	$0x0f10a694 // sxtl v20.4s, v20.4h
-	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD	$0x4f909296 // fmul v22.4s, v20.4s, v16.s[0]
-	WORD	$0x4e36d442 // fadd v2.4s, v2.4s, v22.4s
-	WORD	$0x4f919296 // fmul v22.4s, v20.4s, v17.s[0]
-	WORD	$0x4e36d4c6 // fadd v6.4s, v6.4s, v22.4s
-	WORD	$0x4f929296 // fmul v22.4s, v20.4s, v18.s[0]
-	WORD	$0x4e36d54a // fadd v10.4s, v10.4s, v22.4s
-	WORD	$0x4f939296 // fmul v22.4s, v20.4s, v19.s[0]
-	WORD	$0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
-	WORD	$0x4f9092b6 // fmul v22.4s, v21.4s, v16.s[0]
-	WORD	$0x4e36d463 // fadd v3.4s, v3.4s, v22.4s
-	WORD	$0x4f9192b6 // fmul v22.4s, v21.4s, v17.s[0]
-	WORD	$0x4e36d4e7 // fadd v7.4s, v7.4s, v22.4s
-	WORD	$0x4f9292b6 // fmul v22.4s, v21.4s, v18.s[0]
-	WORD	$0x4e36d56b // fadd v11.4s, v11.4s, v22.4s
-	WORD	$0x4f9392b6 // fmul v22.4s, v21.4s, v19.s[0]
-	WORD	$0x4e36d5ef // fadd v15.4s, v15.4s, v22.4s
-	ADD	R2, R12, R12
-	SUBS	$1, R13, R13
-	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	ADD	$64, R5, R5
-	FSTPQ	(F4, F5), (R6)
-	FSTPQ	(F6, F7), 32(R6)
-	ADD	$64, R6, R6
-	FSTPQ	(F8, F9), (R7)
-	FSTPQ	(F10, F11), 32(R7)
-	ADD	$64, R7, R7
-	FSTPQ	(F12, F13), (R8)
-	FSTPQ	(F14, F15), 32(R8)
-	ADD	$64, R8, R8
-	ADD	$16, R0, R0
-	SUBS	$16, R1, R1
-	BGE	many
-
-manyend:
-	ADD	$16, R1, R1
-	RET	
-
-// func weighted2x8Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-TEXT ·weighted2x8Int8NEON(SB), NOSPLIT, $0-48
-	MOVD	values+16(FP), R0
-	MOVD	dim+24(FP), R1
-	MOVD	dim+24(FP), R2
-	MOVD	stride+40(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
-	ADD	R4, R5, R6
-	SUBS	$32, R1, R1
-	BLT	manyend
-
-many:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R7
-	MOVD	R0, R8
-	ADD	R2<<3, R0, R10
-	MOVD	positions+32(FP), R9
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-
-manyposition:
-	PRFM	(R10), PLDL1KEEP
-	ADD	R2, R10, R10
-	FMOVS.P	4(R4), F16
-	FMOVS.P	4(R7), F17
-	FMOVD	(R8), F18
-	WORD	$0x0f08a652 // sxtl v18.8h, v18.8b
-	WORD	$0x4f10a653 // sxtl2 v19.4s, v18.8h
-	WORD	$0x0f10a652 // sxtl v18.4s, v18.4h
-	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4f909254 // fmul v20.4s, v18.4s, v16.s[0]
-	WORD	$0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
-	WORD	$0x4f919254 // fmul v20.4s, v18.4s, v17.s[0]
-	WORD	$0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
-	WORD	$0x4f909274 // fmul v20.4s, v19.4s, v16.s[0]
-	WORD	$0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
-	WORD	$0x4f919274 // fmul v20.4s, v19.4s, v17.s[0]
-	WORD	$0x4e34d529 // fadd v9.4s, v9.4s, v20.4s
-	FMOVD	8(R8), F18
-	WORD	$0x0f08a652 // sxtl v18.8h, v18.8b
-	WORD	$0x4f10a653 // sxtl2 v19.4s, v18.8h
-	WORD	$0x0f10a652 // sxtl v18.4s, v18.4h
-	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4f909254 // fmul v20.4s, v18.4s, v16.s[0]
-	WORD	$0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
-	WORD	$0x4f919254 // fmul v20.4s, v18.4s, v17.s[0]
-	WORD	$0x4e34d54a // fadd v10.4s, v10.4s, v20.4s
-	WORD	$0x4f909274 // fmul v20.4s, v19.4s, v16.s[0]
-	WORD	$0x4e34d463 // fadd v3.4s, v3.4s, v20.4s
-	WORD	$0x4f919274 // fmul v20.4s, v19.4s, v17.s[0]
-	WORD	$0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
-	FMOVD	16(R8), F18
-	WORD	$0x0f08a652 // sxtl v18.8h, v18.8b
-	WORD	$0x4f10a653 // sxtl2 v19.4s, v18.8h
-	WORD	$0x0f10a652 // sxtl v18.4s, v18.4h
-	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4f909254 // fmul v20.4s, v18.4s, v16.s[0]
-	WORD	$0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
-	WORD	$0x4f919254 // fmul v20.4s, v18.4s, v17.s[0]
-	WORD	$0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
-	WORD	$0x4f909274 // fmul v20.4s, v19.4s, v16.s[0]
-	WORD	$0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
-	WORD	$0x4f919274 // fmul v20.4s, v19.4s, v17.s[0]
-	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
-	FMOVD	24(R8), F18
-	WORD	$0x0f08a652 // sxtl v18.8h, v18.8b
-	WORD	$0x4f10a653 // sxtl2 v19.4s, v18.8h
-	WORD	$0x0f10a652 // sxtl v18.4s, v18.4h
-	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4f909254 // fmul v20.4s, v18.4s, v16.s[0]
-	WORD	$0x4e34d4c6 // fadd v6.4s, v6.4s, v20.4s
-	WORD	$0x4f919254 // fmul v20.4s, v18.4s, v17.s[0]
-	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
-	WORD	$0x4f909274 // fmul v20.4s, v19.4s, v16.s[0]
-	WORD	$0x4e34d4e7 // fadd v7.4s, v7.4s, v20.4s
-	WORD	$0x4f919274 // fmul v20.4s, v19.4s, v17.s[0]
-	WORD	$0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
-	ADD	R2, R8, R8
-	SUBS	$1, R9, R9
-	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	FSTPQ	(F4, F5), 64(R5)
-	FSTPQ	(F6, F7), 96(R5)
-	ADD	$128, R5, R5
-	FSTPQ	(F8, F9), (R6)
-	FSTPQ	(F10, F11), 32(R6)
-	FSTPQ	(F12, F13), 64(R6)
-	FSTPQ	(F14, F15), 96(R6)
-	ADD	$128, R6, R6
-	ADD	$32, R0, R0
-	SUBS	$32, R1, R1
-	BGE	many
-
-manyend:
-	ADD	$32, R1, R1
-	SUBS	$16, R1, R1
-	BLT	fewend
-
-few:
-	MOVD	w+8(FP), R4
-	ADD	R3, R4, R7
-	MOVD	R0, R8
-	ADD	R2<<3, R0, R10
-	MOVD	positions+32(FP), R9
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-
-fewposition:
-	PRFM	(R10), PLDL1KEEP
-	ADD	R2, R10, R10
-	FMOVS.P	4(R4), F8
-	FMOVS.P	4(R7), F9
-	FMOVD	(R8), F10
-	WORD	$0x0f08a54a // sxtl v10.8h, v10.8b
-	WORD	$0x4f10a54b // sxtl2 v11.4s, v10.8h
-	WORD	$0x0f10a54a // sxtl v10.4s, v10.4h
-	WORD	$0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
-	WORD	$0x4f88914c // fmul v12.4s, v10.4s, v8.s[0]
-	WORD	$0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
-	WORD	$0x4f89914c // fmul v12.4s, v10.4s, v9.s[0]
-	WORD	$0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
-	WORD	$0x4f88916c // fmul v12.4s, v11.4s, v8.s[0]
-	WORD	$0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
-	WORD	$0x4f89916c // fmul v12.4s, v11.4s, v9.s[0]
-	WORD	$0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
-	FMOVD	8(R8), F10
-	WORD	$0x0f08a54a // sxtl v10.8h, v10.8b
-	WORD	$0x4f10a54b // sxtl2 v11.4s, v10.8h
-	WORD	$0x0f10a54a // sxtl v10.4s, v10.4h
-	WORD	$0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
-	WORD	$0x4f88914c // fmul v12.4s, v10.4s, v8.s[0]
-	WORD	$0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
-	WORD	$0x4f89914c // fmul v12.4s, v10.4s, v9.s[0]
-	WORD	$0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
-	WORD	$0x4f88916c // fmul v12.4s, v11.4s, v8.s[0]
-	WORD	$0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
-	WORD	$0x4f89916c // fmul v12.4s, v11.4s, v9.s[0]
-	WORD	$0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
-	ADD	R2, R8, R8
-	SUBS	$1, R9, R9
-	BNE	fewposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	ADD	$64, R5, R5
-	FSTPQ	(F4, F5), (R6)
-	FSTPQ	(F6, F7), 32(R6)
-	ADD	$64, R6, R6
-	ADD	$16, R0, R0
-	SUBS	$16, R1, R1
-	BGE	few
-
-fewend:
-	ADD	$16, R1, R1
-	RET	
-
-// func weighted1x16Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-TEXT ·weighted1x16Int8NEON(SB), NOSPLIT, $0-48
-	MOVD	values+16(FP), R0
-	MOVD	dim+24(FP), R1
-	MOVD	dim+24(FP), R2
-	MOVD	stride+40(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	LSL	$2, R4, R4
-	MOVD	dst+0(FP), R5
-	SUBS	$64, R1, R1
-	BLT	manyend
-
-many:
-	MOVD	w+8(FP), R4
-	MOVD	R0, R6
-	ADD	R2<<3, R0, R8
-	MOVD	positions+32(FP), R7
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-
-manyposition:
-	PRFM	(R8), PLDL1KEEP
-	ADD	R2, R8, R8
-	FMOVS.P	4(R4), F16
-	FMOVD	(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d400 // fadd v0.4s, v0.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
-	FMOVD	8(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d442 // fadd v2.4s, v2.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-	FMOVD	16(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d484 // fadd v4.4s, v4.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d4a5 // fadd v5.4s, v5.4s, v19.4s
-	FMOVD	24(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d4c6 // fadd v6.4s, v6.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
-	FMOVD	32(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d508 // fadd v8.4s, v8.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d529 // fadd v9.4s, v9.4s, v19.4s
-	FMOVD	40(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	FMOVD	48(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d58c // fadd v12.4s, v12.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
-	FMOVD	56(R6), F17
-	WORD	$0x0f08a631 // sxtl v17.8h, v17.8b
-	WORD	$0x4f10a632 // sxtl2 v18.4s, v17.8h
-	WORD	$0x0f10a631 // sxtl v17.4s, v17.4h
-	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4f909233 // fmul v19.4s, v17.4s, v16.s[0]
-	WORD	$0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
-	WORD	$0x4f909253 // fmul v19.4s, v18.4s, v16.s[0]
-	WORD	$0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
-	ADD	R2, R6, R6
-	SUBS	$1, R7, R7
-	BNE	manyposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	FSTPQ	(F4, F5), 64(R5)
-	FSTPQ	(F6, F7), 96(R5)
-	FSTPQ	(F8, F9), 128(R5)
-	FSTPQ	(F10, F11), 160(R5)
-	FSTPQ	(F12, F13), 192(R5)
-	FSTPQ	(F14, F15), 224(R5)
-	ADD	$256, R5, R5
-	ADD	$64, R0, R0
-	SUBS	$64, R1, R1
-	BGE	many
-
-manyend:
-	ADD	$64, R1, R1
-	SUBS	$16, R1, R1
-	BLT	fewend
-
-few:
-	MOVD	w+8(FP), R4
-	MOVD	R0, R6
-	ADD	R2<<3, R0, R8
-	MOVD	positions+32(FP), R7
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-
-fewposition:
-	PRFM	(R8), PLDL1KEEP
-	ADD	R2, R8, R8
-	FMOVS.P	4(R4), F4
-	FMOVD	(R6), F5
-	WORD	$0x0f08a4a5 // sxtl v5.8h, v5.8b
-	WORD	$0x4f10a4a6 // sxtl2 v6.4s, v5.8h
-	WORD	$0x0f10a4a5 // sxtl v5.4s, v5.4h
-	WORD	$0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD	$0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD	$0x4f8490a7 // fmul v7.4s, v5.4s, v4.s[0]
-	WORD	$0x4e27d400 // fadd v0.4s, v0.4s, v7.4s
-	WORD	$0x4f8490c7 // fmul v7.4s, v6.4s, v4.s[0]
-	WORD	$0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
-	FMOVD	8(R6), F5
-	WORD	$0x0f08a4a5 // sxtl v5.8h, v5.8b
-	WORD	$0x4f10a4a6 // sxtl2 v6.4s, v5.8h
-	WORD	$0x0f10a4a5 // sxtl v5.4s, v5.4h
-	WORD	$0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD	$0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD	$0x4f8490a7 // fmul v7.4s, v5.4s, v4.s[0]
-	WORD	$0x4e27d442 // fadd v2.4s, v2.4s, v7.4s
-	WORD	$0x4f8490c7 // fmul v7.4s, v6.4s, v4.s[0]
-	WORD	$0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	ADD	R2, R6, R6
-	SUBS	$1, R7, R7
-	BNE	fewposition
-	FSTPQ	(F0, F1), (R5)
-	FSTPQ	(F2, F3), 32(R5)
-	ADD	$64, R5, R5
-	ADD	$16, R0, R0
 	SUBS	$16, R1, R1
 	BGE	few
 

@@ -48,22 +48,6 @@ func dotF32(a, b []float32) float32 {
 	return tree(&s)
 }
 
-// dotInt8 is dotF32 with codes as the second operand.
-func dotInt8(a []float32, b []int8) float32 {
-	var s [lanes]float32
-	n := len(a) &^ (lanes - 1)
-	for i := 0; i < n; i += lanes {
-		x, y := (*[lanes]float32)(a[i:]), (*[lanes]int8)(b[i:])
-		for l := range lanes {
-			s[l] += float32(x[l] * float32(y[l]))
-		}
-	}
-	for i := n; i < len(a); i++ {
-		s[i-n] += float32(a[i] * float32(b[i]))
-	}
-	return tree(&s)
-}
-
 // dotBF16 is dotF32 with little-endian bfloat16 as the second operand.
 func dotBF16(a []float32, b []byte) float32 {
 	var s [lanes]float32
@@ -109,24 +93,14 @@ func scores(dst, q, keys []float32, s AttentionShape, scale float32) {
 	}
 }
 
-// scoresInt8 is Set.ScoresInt8.
-func scoresInt8(dst, q []float32, keys []int8, s AttentionShape, keyScale, scale float32) {
-	for h := range s.Heads {
-		for p := range s.Positions {
-			d := dotInt8(q[h*s.Dim:][:s.Dim], keys[p*s.Dim:][:s.Dim])
-			dst[h*s.Stride+p] = float32(float32(d*keyScale) * scale)
-		}
-	}
-}
-
-// weighted is Set.WeightedSum and Set.WeightedSumInt8.
-func weighted[T float32 | int8](dst, w []float32, values []T, s AttentionShape) {
+// weighted is Set.WeightedSum.
+func weighted(dst, w, values []float32, s AttentionShape) {
 	for h := range s.Heads {
 		sum := dst[h*s.Dim:][:s.Dim]
 		clear(sum)
 		for p, weight := range w[h*s.Stride:][:s.Positions] {
 			for i, v := range values[p*s.Dim:][:s.Dim] {
-				sum[i] += float32(weight * float32(v))
+				sum[i] += float32(weight * v)
 			}
 		}
 	}

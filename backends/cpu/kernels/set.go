@@ -16,29 +16,27 @@ type Set struct {
 	name  string
 	tiles []int
 
-	dot         func(totals []int32, w []byte, x, odd []uint32, s Shape)
-	roundInt8   func(dst []int8, x []float32, step float32)
-	interleave  func(dst []uint32, stride int, src []uint32, rows int)
-	finish      func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
-	quantize    func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
-	maxAbs      func(x []float32) float32
-	max         func(x []float32) float32
-	dotF32      func(a, b []float32) float32
-	mulBF16     func(dst []float32, stride int, w []byte, x []float32, s FloatShape)
-	norm        func(dst, x, weight []float32, inv float32)
-	addNorm     func(state, x, weight []float32, inv, mul float32)
-	addMul      func(dst, a, b []float32, mul float32)
-	geluMul     func(dst, a, b []float32)
-	softcap     func(x []float32, limit float32)
-	rotate      func(x, table []float32)
-	scores      func(dst, q, keys []float32, s AttentionShape, scale float32)
-	scoresInt8  func(dst, q []float32, keys []int8, s AttentionShape, keyScale, scale float32)
-	softmax     func(w []float32) (largest, total float32)
-	weighted    func(dst, w, values []float32, s AttentionShape)
-	weightedInt func(dst, w []float32, values []int8, s AttentionShape)
-	scaleAdd    func(dst, part []float32, old, add float32)
-	scaleDiv    func(dst []float32, mul, div float32)
-	read        func(data []byte) uint64
+	dot        func(totals []int32, w []byte, x, odd []uint32, s Shape)
+	roundInt8  func(dst []int8, x []float32, step float32)
+	interleave func(dst []uint32, stride int, src []uint32, rows int)
+	finish     func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
+	quantize   func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
+	maxAbs     func(x []float32) float32
+	max        func(x []float32) float32
+	dotF32     func(a, b []float32) float32
+	mulBF16    func(dst []float32, stride int, w []byte, x []float32, s FloatShape)
+	norm       func(dst, x, weight []float32, inv float32)
+	addNorm    func(state, x, weight []float32, inv, mul float32)
+	addMul     func(dst, a, b []float32, mul float32)
+	geluMul    func(dst, a, b []float32)
+	softcap    func(x []float32, limit float32)
+	rotate     func(x, table []float32)
+	scores     func(dst, q, keys []float32, s AttentionShape, scale float32)
+	softmax    func(w []float32) (largest, total float32)
+	weighted   func(dst, w, values []float32, s AttentionShape)
+	scaleAdd   func(dst, part []float32, old, add float32)
+	scaleDiv   func(dst []float32, mul, div float32)
+	read       func(data []byte) uint64
 }
 
 // Name returns the set's name as ZOO_CPU takes it.
@@ -223,7 +221,7 @@ func (s *Set) Rotate(x, table []float32) {
 	s.rotate(x, table)
 }
 
-// AttentionShape is the shape of the work on one block of a cache.
+// AttentionShape is the shape of the work on one block of a cache of floats.
 type AttentionShape struct {
 	// Heads of the query that share keys and values.
 	Heads int
@@ -240,12 +238,6 @@ type AttentionShape struct {
 func (s *Set) Scores(dst, q, keys []float32, sh AttentionShape, scale float32) {
 	sh.check(len(dst), len(q), len(keys))
 	s.scores(dst, q, keys, sh, scale)
-}
-
-// ScoresInt8 is [Set.Scores] on codes: the dot product is multiplied by keyScale, then by scale.
-func (s *Set) ScoresInt8(dst, q []float32, keys []int8, sh AttentionShape, keyScale, scale float32) {
-	sh.check(len(dst), len(q), len(keys))
-	s.scoresInt8(dst, q, keys, sh, keyScale, scale)
 }
 
 // check panics on operands that are too short.
@@ -266,12 +258,6 @@ func (s *Set) Softmax(w []float32) (largest, total float32) {
 func (s *Set) WeightedSum(dst, w, values []float32, sh AttentionShape) {
 	sh.check(len(w), len(dst), len(values))
 	s.weighted(dst, w, values, sh)
-}
-
-// WeightedSumInt8 is [Set.WeightedSum] on codes.
-func (s *Set) WeightedSumInt8(dst, w []float32, values []int8, sh AttentionShape) {
-	sh.check(len(w), len(dst), len(values))
-	s.weightedInt(dst, w, values, sh)
 }
 
 // ScaleAdd sets dst = dst*old + part*add.

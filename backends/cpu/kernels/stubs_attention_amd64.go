@@ -4,72 +4,37 @@
 
 package kernels
 
-// weighted4x2F32AVX2 sums the values for 4 heads, 2 registers of columns at once.
+// weighted4x2AVX2 sums the values for 4 heads, 2 registers of columns at once.
 //
 //go:noescape
-func weighted4x2F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted4x2AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted2x4F32AVX2 sums the values for 2 heads, 4 registers of columns at once.
+// weighted2x4AVX2 sums the values for 2 heads, 4 registers of columns at once.
 //
 //go:noescape
-func weighted2x4F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted2x4AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted1x8F32AVX2 sums the values for 1 heads, 8 registers of columns at once.
+// weighted1x8AVX2 sums the values for 1 heads, 8 registers of columns at once.
 //
 //go:noescape
-func weighted1x8F32AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted1x8AVX2(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted4x2Int8AVX2 sums the values for 4 heads, 2 registers of columns at once.
+// weighted8x2AVX512 sums the values for 8 heads, 2 registers of columns at once.
 //
 //go:noescape
-func weighted4x2Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted8x2AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted2x4Int8AVX2 sums the values for 2 heads, 4 registers of columns at once.
+// weighted4x4AVX512 sums the values for 4 heads, 4 registers of columns at once.
 //
 //go:noescape
-func weighted2x4Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted4x4AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted1x8Int8AVX2 sums the values for 1 heads, 8 registers of columns at once.
+// weighted2x8AVX512 sums the values for 2 heads, 8 registers of columns at once.
 //
 //go:noescape
-func weighted1x8Int8AVX2(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted2x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted8x2F32AVX512 sums the values for 8 heads, 2 registers of columns at once.
+// weighted1x8AVX512 sums the values for 1 heads, 8 registers of columns at once.
 //
 //go:noescape
-func weighted8x2F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-
-// weighted4x4F32AVX512 sums the values for 4 heads, 4 registers of columns at once.
-//
-//go:noescape
-func weighted4x4F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-
-// weighted2x8F32AVX512 sums the values for 2 heads, 8 registers of columns at once.
-//
-//go:noescape
-func weighted2x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-
-// weighted1x8F32AVX512 sums the values for 1 heads, 8 registers of columns at once.
-//
-//go:noescape
-func weighted1x8F32AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-
-// weighted8x2Int8AVX512 sums the values for 8 heads, 2 registers of columns at once.
-//
-//go:noescape
-func weighted8x2Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-
-// weighted4x4Int8AVX512 sums the values for 4 heads, 4 registers of columns at once.
-//
-//go:noescape
-func weighted4x4Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-
-// weighted2x8Int8AVX512 sums the values for 2 heads, 8 registers of columns at once.
-//
-//go:noescape
-func weighted2x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-
-// weighted1x8Int8AVX512 sums the values for 1 heads, 8 registers of columns at once.
-//
-//go:noescape
-func weighted1x8Int8AVX512(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted1x8AVX512(dst *float32, w *float32, values *float32, dim int, positions int, stride int)

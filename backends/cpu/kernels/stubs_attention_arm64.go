@@ -4,42 +4,22 @@
 
 package kernels
 
-// weighted8x2F32NEON sums the values for 8 heads, 2 registers of columns at once, of a multiple of 16 columns.
+// weighted8x2NEON sums the values for 8 heads, 2 registers of columns at once, of a multiple of 16 columns.
 //
 //go:noescape
-func weighted8x2F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted8x2NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted4x4F32NEON sums the values for 4 heads, 4 registers of columns at once, of a multiple of 16 columns.
+// weighted4x4NEON sums the values for 4 heads, 4 registers of columns at once, of a multiple of 16 columns.
 //
 //go:noescape
-func weighted4x4F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted4x4NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted2x8F32NEON sums the values for 2 heads, 8 registers of columns at once, of a multiple of 16 columns.
+// weighted2x8NEON sums the values for 2 heads, 8 registers of columns at once, of a multiple of 16 columns.
 //
 //go:noescape
-func weighted2x8F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
+func weighted2x8NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
 
-// weighted1x16F32NEON sums the values for 1 heads, 16 registers of columns at once, of a multiple of 16 columns.
+// weighted1x16NEON sums the values for 1 heads, 16 registers of columns at once, of a multiple of 16 columns.
 //
 //go:noescape
-func weighted1x16F32NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)
-
-// weighted8x2Int8NEON sums the values for 8 heads, 2 registers of columns at once, of a multiple of 16 columns.
-//
-//go:noescape
-func weighted8x2Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-
-// weighted4x4Int8NEON sums the values for 4 heads, 4 registers of columns at once, of a multiple of 16 columns.
-//
-//go:noescape
-func weighted4x4Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-
-// weighted2x8Int8NEON sums the values for 2 heads, 8 registers of columns at once, of a multiple of 16 columns.
-//
-//go:noescape
-func weighted2x8Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
-
-// weighted1x16Int8NEON sums the values for 1 heads, 16 registers of columns at once, of a multiple of 16 columns.
-//
-//go:noescape
-func weighted1x16Int8NEON(dst *float32, w *float32, values *int8, dim int, positions int, stride int)
+func weighted1x16NEON(dst *float32, w *float32, values *float32, dim int, positions int, stride int)

@@ -7,92 +7,62 @@ package kernels
 // dots4x2F32AVX2 multiplies 4 heads with a multiple of 2 positions.
 //
 //go:noescape
-func dots4x2F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x2F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots4x1F32AVX2 multiplies 4 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots4x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots2x4F32AVX2 multiplies 2 heads with a multiple of 4 positions.
 //
 //go:noescape
-func dots2x4F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x4F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots2x1F32AVX2 multiplies 2 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots2x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots1x8F32AVX2 multiplies 1 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dots1x8F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x8F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots1x1F32AVX2 multiplies 1 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots1x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots4x2Int8AVX2 multiplies 4 heads with a multiple of 2 positions.
-//
-//go:noescape
-func dots4x2Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots4x1Int8AVX2 multiplies 4 heads with a multiple of 1 positions.
-//
-//go:noescape
-func dots4x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots2x4Int8AVX2 multiplies 2 heads with a multiple of 4 positions.
-//
-//go:noescape
-func dots2x4Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots2x1Int8AVX2 multiplies 2 heads with a multiple of 1 positions.
-//
-//go:noescape
-func dots2x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots1x8Int8AVX2 multiplies 1 heads with a multiple of 8 positions.
-//
-//go:noescape
-func dots1x8Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots1x1Int8AVX2 multiplies 1 heads with a multiple of 1 positions.
-//
-//go:noescape
-func dots1x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots4x2BF16AVX2 multiplies 4 heads with a multiple of 2 positions.
 //
 //go:noescape
-func dots4x2BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x2BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots4x1BF16AVX2 multiplies 4 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots4x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots2x4BF16AVX2 multiplies 2 heads with a multiple of 4 positions.
 //
 //go:noescape
-func dots2x4BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x4BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots2x1BF16AVX2 multiplies 2 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots2x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots1x8BF16AVX2 multiplies 1 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dots1x8BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x8BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots1x1BF16AVX2 multiplies 1 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots1x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dotF32AVX2 is Set.DotF32 of n numbers.
 //
@@ -107,122 +77,82 @@ func readAVX2(data *byte, lines int) uint64
 // dots8x2F32AVX512 multiplies 8 heads with a multiple of 2 positions.
 //
 //go:noescape
-func dots8x2F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x2F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots8x1F32AVX512 multiplies 8 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots8x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots4x4F32AVX512 multiplies 4 heads with a multiple of 4 positions.
 //
 //go:noescape
-func dots4x4F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x4F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots4x1F32AVX512 multiplies 4 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots4x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots2x8F32AVX512 multiplies 2 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dots2x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots2x1F32AVX512 multiplies 2 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots2x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots1x8F32AVX512 multiplies 1 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dots1x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots1x1F32AVX512 multiplies 1 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots1x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots8x2Int8AVX512 multiplies 8 heads with a multiple of 2 positions.
-//
-//go:noescape
-func dots8x2Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots8x1Int8AVX512 multiplies 8 heads with a multiple of 1 positions.
-//
-//go:noescape
-func dots8x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots4x4Int8AVX512 multiplies 4 heads with a multiple of 4 positions.
-//
-//go:noescape
-func dots4x4Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots4x1Int8AVX512 multiplies 4 heads with a multiple of 1 positions.
-//
-//go:noescape
-func dots4x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots2x8Int8AVX512 multiplies 2 heads with a multiple of 8 positions.
-//
-//go:noescape
-func dots2x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots2x1Int8AVX512 multiplies 2 heads with a multiple of 1 positions.
-//
-//go:noescape
-func dots2x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots1x8Int8AVX512 multiplies 1 heads with a multiple of 8 positions.
-//
-//go:noescape
-func dots1x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots1x1Int8AVX512 multiplies 1 heads with a multiple of 1 positions.
-//
-//go:noescape
-func dots1x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots8x2BF16AVX512 multiplies 8 heads with a multiple of 2 positions.
 //
 //go:noescape
-func dots8x2BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x2BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots8x1BF16AVX512 multiplies 8 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots8x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots8x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots4x4BF16AVX512 multiplies 4 heads with a multiple of 4 positions.
 //
 //go:noescape
-func dots4x4BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x4BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots4x1BF16AVX512 multiplies 4 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots4x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots2x8BF16AVX512 multiplies 2 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dots2x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots2x1BF16AVX512 multiplies 2 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots2x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots1x8BF16AVX512 multiplies 1 heads with a multiple of 8 positions.
 //
 //go:noescape
-func dots1x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots1x1BF16AVX512 multiplies 1 heads with a multiple of 1 positions.
 //
 //go:noescape
-func dots1x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dotF32AVX512 is Set.DotF32 of n numbers.
 //

@@ -7,122 +7,82 @@ package kernels
 // dots6x1F32NEON multiplies 6 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots6x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots6x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots4x1F32NEON multiplies 4 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots4x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots3x2F32NEON multiplies 3 heads with a multiple of 2 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots3x2F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots3x2F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots3x1F32NEON multiplies 3 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots3x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots3x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots2x3F32NEON multiplies 2 heads with a multiple of 3 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots2x3F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x3F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots2x1F32NEON multiplies 2 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots2x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots1x6F32NEON multiplies 1 heads with a multiple of 6 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots1x6F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x6F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots1x1F32NEON multiplies 1 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots1x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots6x1Int8NEON multiplies 6 heads with a multiple of 1 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots6x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots4x1Int8NEON multiplies 4 heads with a multiple of 1 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots4x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots3x2Int8NEON multiplies 3 heads with a multiple of 2 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots3x2Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots3x1Int8NEON multiplies 3 heads with a multiple of 1 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots3x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots2x3Int8NEON multiplies 2 heads with a multiple of 3 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots2x3Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots2x1Int8NEON multiplies 2 heads with a multiple of 1 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots2x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots1x6Int8NEON multiplies 1 heads with a multiple of 6 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots1x6Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-
-// dots1x1Int8NEON multiplies 1 heads with a multiple of 1 positions, of a multiple of 16 numbers.
-//
-//go:noescape
-func dots1x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 
 // dots6x1BF16NEON multiplies 6 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots6x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots6x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots4x1BF16NEON multiplies 4 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots4x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots4x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots3x2BF16NEON multiplies 3 heads with a multiple of 2 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots3x2BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots3x2BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots3x1BF16NEON multiplies 3 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots3x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots3x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots2x3BF16NEON multiplies 2 heads with a multiple of 3 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots2x3BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x3BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots2x1BF16NEON multiplies 2 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots2x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots2x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots1x6BF16NEON multiplies 1 heads with a multiple of 6 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots1x6BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x6BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dots1x1BF16NEON multiplies 1 heads with a multiple of 1 positions, of a multiple of 16 numbers.
 //
 //go:noescape
-func dots1x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+func dots1x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 
 // dotF32NEON is Set.DotF32 of a multiple of 16 numbers.
 //

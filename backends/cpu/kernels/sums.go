@@ -8,31 +8,26 @@ type sums struct {
 	// whole is what the length of a head must be a multiple of, 0 for any: others are left to plain Go.
 	whole int
 
-	dotsF32      []dotsTile[float32]
-	dotsInt8     []dotsTile[int8]
-	dotsBF16     []dotsTile[byte]
-	weightedF32  []weightedTile[float32]
-	weightedInt8 []weightedTile[int8]
-	dot          func(a, b *float32, n int) float32
-	read         func(data *byte, lines int) uint64
+	dotsF32  []dotsTile[float32]
+	dotsBF16 []dotsTile[byte]
+	weighted []weightedTile
+	dot      func(a, b *float32, n int) float32
+	read     func(data *byte, lines int) uint64
 }
 
-// dotsFunc sets dst[head*stride + pos] to the product of a head with a position, times both scales.
-type dotsFunc[T any] func(dst, q *float32, keys *T, dim, positions, stride int, keyScale, scale float32)
+// dotsFunc sets dst[head*stride + pos] to the product of a head with a position, times scale.
+type dotsFunc[T float32 | byte] func(dst, q *float32, keys *T, dim, positions, stride int, scale float32)
 
 // dotsTile multiplies a number of heads: many takes a multiple of positions, one any number.
-type dotsTile[T any] struct {
+type dotsTile[T float32 | byte] struct {
 	heads, positions int
 	many, one        dotsFunc[T]
 }
 
-// weightedFunc sums positions for some heads.
-type weightedFunc[T any] func(dst, w *float32, values *T, dim, positions, stride int)
-
 // weightedTile sums positions for a number of heads.
-type weightedTile[T any] struct {
+type weightedTile struct {
 	heads int
-	all   weightedFunc[T]
+	all   func(dst, w, values *float32, dim, positions, stride int)
 }
 
 const (
@@ -51,7 +46,7 @@ func (k *sums) fits(heads, positions, dim int) bool {
 }
 
 // runDots goes through the heads of a product, tile by tile. A number takes size elements of keys.
-func runDots[T any](tiles []dotsTile[T], dst, q []float32, keys []T, size int, s AttentionShape, keyScale, scale float32) {
+func runDots[T float32 | byte](tiles []dotsTile[T], dst, q []float32, keys []T, size int, s AttentionShape, scale float32) {
 	for h := 0; h < s.Heads; h += tiles[0].heads {
 		for tiles[0].heads > s.Heads-h {
 			tiles = tiles[1:]
@@ -59,16 +54,16 @@ func runDots[T any](tiles []dotsTile[T], dst, q []float32, keys []T, size int, s
 		t := &tiles[0]
 		n := s.Positions - s.Positions%t.positions
 		if n > 0 {
-			t.many(&dst[h*s.Stride], &q[h*s.Dim], &keys[0], s.Dim, n, s.Stride, keyScale, scale)
+			t.many(&dst[h*s.Stride], &q[h*s.Dim], &keys[0], s.Dim, n, s.Stride, scale)
 		}
 		if n < s.Positions {
-			t.one(&dst[h*s.Stride+n], &q[h*s.Dim], &keys[n*s.Dim*size], s.Dim, s.Positions-n, s.Stride, keyScale, scale)
+			t.one(&dst[h*s.Stride+n], &q[h*s.Dim], &keys[n*s.Dim*size], s.Dim, s.Positions-n, s.Stride, scale)
 		}
 	}
 }
 
 // runWeighted goes through the heads of weighted sums, tile by tile.
-func runWeighted[T any](tiles []weightedTile[T], dst, w []float32, values []T, s AttentionShape) {
+func runWeighted(tiles []weightedTile, dst, w, values []float32, s AttentionShape) {
 	for h := 0; h < s.Heads; h += tiles[0].heads {
 		for tiles[0].heads > s.Heads-h {
 			tiles = tiles[1:]
@@ -84,14 +79,7 @@ func (k *sums) install(set *Set) {
 			scores(dst, q, keys, s, scale)
 			return
 		}
-		runDots(k.dotsF32, dst, q, keys, 1, s, 1, scale)
-	}
-	set.scoresInt8 = func(dst, q []float32, keys []int8, s AttentionShape, keyScale, scale float32) {
-		if !k.fits(s.Heads, s.Positions, s.Dim) {
-			scoresInt8(dst, q, keys, s, keyScale, scale)
-			return
-		}
-		runDots(k.dotsInt8, dst, q, keys, 1, s, keyScale, scale)
+		runDots(k.dotsF32, dst, q, keys, 1, s, scale)
 	}
 	set.mulBF16 = func(dst []float32, stride int, w []byte, x []float32, s FloatShape) {
 		if !k.fits(s.Batch, s.Rows, s.Cols) {
@@ -107,7 +95,7 @@ func (k *sums) install(set *Set) {
 		for r := 0; r < s.Rows; r += block {
 			runDots(tiles, dst[r:], x, w[2*r*s.Cols:], 2, AttentionShape{
 				Heads: s.Batch, Positions: min(block, s.Rows-r), Dim: s.Cols, Stride: stride,
-			}, 1, s.Mul)
+			}, s.Mul)
 		}
 	}
 	set.weighted = func(dst, w, values []float32, s AttentionShape) {
@@ -115,14 +103,7 @@ func (k *sums) install(set *Set) {
 			weighted(dst, w, values, s)
 			return
 		}
-		runWeighted(k.weightedF32, dst, w, values, s)
-	}
-	set.weightedInt = func(dst, w []float32, values []int8, s AttentionShape) {
-		if !k.fits(s.Heads, s.Positions, s.Dim) {
-			weighted(dst, w, values, s)
-			return
-		}
-		runWeighted(k.weightedInt8, dst, w, values, s)
+		runWeighted(k.weighted, dst, w, values, s)
 	}
 	set.dotF32 = func(a, b []float32) float32 {
 		if !k.fits(1, 1, len(a)) {

@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func dots4x2F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x2F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots4x2F32AVX2(SB), NOSPLIT, $256-56
+TEXT ·dots4x2F32AVX2(SB), NOSPLIT, $256-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -145,9 +145,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -167,9 +165,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots4x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots4x1F32AVX2(SB), NOSPLIT, $128-56
+TEXT ·dots4x1F32AVX2(SB), NOSPLIT, $128-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -273,9 +271,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -293,9 +289,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots2x4F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x4F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots2x4F32AVX2(SB), NOSPLIT, $256-56
+TEXT ·dots2x4F32AVX2(SB), NOSPLIT, $256-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -436,9 +432,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -457,9 +451,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots2x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots2x1F32AVX2(SB), NOSPLIT, $64-56
+TEXT ·dots2x1F32AVX2(SB), NOSPLIT, $64-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -533,9 +527,7 @@ tail1:
 	VSHUFPS      $0x88, Y2, Y2, Y0
 	VSHUFPS      $0xdd, Y2, Y2, Y1
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS keyScale+48(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VBROADCASTSS scale+52(FP), Y1
+	VBROADCASTSS scale+48(FP), Y1
 	VMULPS       Y1, Y0, Y0
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -550,9 +542,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots1x8F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x8F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots1x8F32AVX2(SB), NOSPLIT, $256-56
+TEXT ·dots1x8F32AVX2(SB), NOSPLIT, $256-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -707,9 +699,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -730,9 +720,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots1x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x1F32AVX2(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots1x1F32AVX2(SB), NOSPLIT, $32-56
+TEXT ·dots1x1F32AVX2(SB), NOSPLIT, $32-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -793,9 +783,7 @@ tail1:
 	VSHUFPS      $0x88, Y1, Y1, Y0
 	VSHUFPS      $0xdd, Y1, Y1, Y1
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS keyScale+48(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VBROADCASTSS scale+52(FP), Y1
+	VBROADCASTSS scale+48(FP), Y1
 	VMULPS       Y1, Y0, Y0
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -809,844 +797,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots4x2Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x2BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots4x2Int8AVX2(SB), NOSPLIT, $256-56
-	MOVQ keys+16(FP), AX
-	MOVQ dst+0(FP), CX
-	MOVQ positions+32(FP), DX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	LEAQ (BX)(BX*2), DI
-	MOVQ dim+24(FP), R8
-
-tile:
-	MOVQ  q+8(FP), SI
-	MOVQ  AX, R9
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	LEAQ  (AX)(R8*8), R10
-	MOVQ  dim+24(FP), R11
-	SHRQ  $0x04, R11
-	JZ    tail0
-
-step0:
-	VPMOVSXBD  (R9), Y0
-	VPMOVSXBD  (R9)(R8*1), Y1
-	VCVTDQ2PS  Y0, Y0
-	VCVTDQ2PS  Y1, Y1
-	VMOVUPS    (SI), Y2
-	VMULPS     Y0, Y2, Y3
-	VADDPS     Y3, Y4, Y4
-	VMULPS     Y1, Y2, Y3
-	VADDPS     Y3, Y5, Y5
-	VMOVUPS    (SI)(BX*1), Y2
-	VMULPS     Y0, Y2, Y3
-	VADDPS     Y3, Y6, Y6
-	VMULPS     Y1, Y2, Y3
-	VADDPS     Y3, Y7, Y7
-	VMOVUPS    (SI)(BX*2), Y2
-	VMULPS     Y0, Y2, Y3
-	VADDPS     Y3, Y8, Y8
-	VMULPS     Y1, Y2, Y3
-	VADDPS     Y3, Y9, Y9
-	VMOVUPS    (SI)(DI*1), Y2
-	VMULPS     Y0, Y2, Y3
-	VADDPS     Y3, Y10, Y10
-	VMULPS     Y1, Y2, Y3
-	VADDPS     Y3, Y11, Y11
-	PREFETCHT1 (R10)
-	ADDQ       $+32, R10
-	ADDQ       $+64, SI
-	ADDQ       $+16, R9
-	DECQ       R11
-	JNZ        step0
-
-tail0:
-	VMOVUPS Y4, (SP)
-	VMOVUPS Y5, 32(SP)
-	VMOVUPS Y6, 64(SP)
-	VMOVUPS Y7, 96(SP)
-	VMOVUPS Y8, 128(SP)
-	VMOVUPS Y9, 160(SP)
-	VMOVUPS Y10, 192(SP)
-	VMOVUPS Y11, 224(SP)
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R9
-	VPXOR   Y4, Y4, Y4
-	VPXOR   Y5, Y5, Y5
-	VPXOR   Y6, Y6, Y6
-	VPXOR   Y7, Y7, Y7
-	VPXOR   Y8, Y8, Y8
-	VPXOR   Y9, Y9, Y9
-	VPXOR   Y10, Y10, Y10
-	VPXOR   Y11, Y11, Y11
-	LEAQ    (AX)(R8*8), R10
-	MOVQ    dim+24(FP), R11
-	SHRQ    $0x04, R11
-	JZ      tail1
-
-step1:
-	VPMOVSXBD 8(R9), Y0
-	VPMOVSXBD 8(R9)(R8*1), Y1
-	VCVTDQ2PS Y0, Y0
-	VCVTDQ2PS Y1, Y1
-	VMOVUPS   32(SI), Y2
-	VMULPS    Y0, Y2, Y3
-	VADDPS    Y3, Y4, Y4
-	VMULPS    Y1, Y2, Y3
-	VADDPS    Y3, Y5, Y5
-	VMOVUPS   32(SI)(BX*1), Y2
-	VMULPS    Y0, Y2, Y3
-	VADDPS    Y3, Y6, Y6
-	VMULPS    Y1, Y2, Y3
-	VADDPS    Y3, Y7, Y7
-	VMOVUPS   32(SI)(BX*2), Y2
-	VMULPS    Y0, Y2, Y3
-	VADDPS    Y3, Y8, Y8
-	VMULPS    Y1, Y2, Y3
-	VADDPS    Y3, Y9, Y9
-	VMOVUPS   32(SI)(DI*1), Y2
-	VMULPS    Y0, Y2, Y3
-	VADDPS    Y3, Y10, Y10
-	VMULPS    Y1, Y2, Y3
-	VADDPS    Y3, Y11, Y11
-	ADDQ      $+32, R10
-	ADDQ      $+64, SI
-	ADDQ      $+16, R9
-	DECQ      R11
-	JNZ       step1
-
-tail1:
-	VADDPS       (SP), Y4, Y4
-	VADDPS       32(SP), Y5, Y5
-	VADDPS       64(SP), Y6, Y6
-	VADDPS       96(SP), Y7, Y7
-	VADDPS       128(SP), Y8, Y8
-	VADDPS       160(SP), Y9, Y9
-	VADDPS       192(SP), Y10, Y10
-	VADDPS       224(SP), Y11, Y11
-	VPERM2F128   $0x20, Y8, Y4, Y0
-	VPERM2F128   $0x31, Y8, Y4, Y1
-	VADDPS       Y1, Y0, Y0
-	VPERM2F128   $0x20, Y9, Y5, Y1
-	VPERM2F128   $0x31, Y9, Y5, Y2
-	VADDPS       Y2, Y1, Y1
-	VPERM2F128   $0x20, Y10, Y6, Y2
-	VPERM2F128   $0x31, Y10, Y6, Y3
-	VADDPS       Y3, Y2, Y2
-	VPERM2F128   $0x20, Y11, Y7, Y3
-	VPERM2F128   $0x31, Y11, Y7, Y4
-	VADDPS       Y4, Y3, Y3
-	VUNPCKLPD    Y1, Y0, Y4
-	VUNPCKHPD    Y1, Y0, Y0
-	VADDPS       Y0, Y4, Y4
-	VUNPCKLPD    Y3, Y2, Y0
-	VUNPCKHPD    Y3, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VSHUFPS      $0x88, Y0, Y4, Y1
-	VSHUFPS      $0xdd, Y0, Y4, Y0
-	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	MOVQ         stride+40(FP), SI
-	ADDQ         SI, SI
-	ADDQ         SI, SI
-	LEAQ         (SI)(SI*2), R10
-	MOVQ         CX, R9
-	VMOVLPS      X1, (R9)
-	VMOVHPS      X1, (R9)(SI*1)
-	VEXTRACTF128 $0x01, Y1, X0
-	VMOVLPS      X0, (R9)(SI*2)
-	VMOVHPS      X0, (R9)(R10*1)
-	ADDQ         $+8, CX
-	ADDQ         R8, AX
-	ADDQ         R8, AX
-	SUBQ         $+2, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots4x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dots4x1Int8AVX2(SB), NOSPLIT, $128-56
-	MOVQ keys+16(FP), AX
-	MOVQ dst+0(FP), CX
-	MOVQ positions+32(FP), DX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	LEAQ (BX)(BX*2), DI
-	MOVQ dim+24(FP), R8
-
-tile:
-	MOVQ  q+8(FP), SI
-	MOVQ  AX, R9
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	LEAQ  (AX)(R8*8), R10
-	MOVQ  dim+24(FP), R11
-	SHRQ  $0x04, R11
-	JZ    tail0
-
-step0:
-	VPMOVSXBD  (R9), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMOVUPS    (SI), Y1
-	VMULPS     Y0, Y1, Y1
-	VADDPS     Y1, Y2, Y2
-	VMOVUPS    (SI)(BX*1), Y1
-	VMULPS     Y0, Y1, Y1
-	VADDPS     Y1, Y3, Y3
-	VMOVUPS    (SI)(BX*2), Y1
-	VMULPS     Y0, Y1, Y1
-	VADDPS     Y1, Y4, Y4
-	VMOVUPS    (SI)(DI*1), Y1
-	VMULPS     Y0, Y1, Y1
-	VADDPS     Y1, Y5, Y5
-	PREFETCHT1 (R10)
-	ADDQ       $+16, R10
-	ADDQ       $+64, SI
-	ADDQ       $+16, R9
-	DECQ       R11
-	JNZ        step0
-
-tail0:
-	VMOVUPS Y2, (SP)
-	VMOVUPS Y3, 32(SP)
-	VMOVUPS Y4, 64(SP)
-	VMOVUPS Y5, 96(SP)
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R9
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y3, Y3, Y3
-	VPXOR   Y4, Y4, Y4
-	VPXOR   Y5, Y5, Y5
-	LEAQ    (AX)(R8*8), R10
-	MOVQ    dim+24(FP), R11
-	SHRQ    $0x04, R11
-	JZ      tail1
-
-step1:
-	VPMOVSXBD 8(R9), Y0
-	VCVTDQ2PS Y0, Y0
-	VMOVUPS   32(SI), Y1
-	VMULPS    Y0, Y1, Y1
-	VADDPS    Y1, Y2, Y2
-	VMOVUPS   32(SI)(BX*1), Y1
-	VMULPS    Y0, Y1, Y1
-	VADDPS    Y1, Y3, Y3
-	VMOVUPS   32(SI)(BX*2), Y1
-	VMULPS    Y0, Y1, Y1
-	VADDPS    Y1, Y4, Y4
-	VMOVUPS   32(SI)(DI*1), Y1
-	VMULPS    Y0, Y1, Y1
-	VADDPS    Y1, Y5, Y5
-	ADDQ      $+16, R10
-	ADDQ      $+64, SI
-	ADDQ      $+16, R9
-	DECQ      R11
-	JNZ       step1
-
-tail1:
-	VADDPS       (SP), Y2, Y2
-	VADDPS       32(SP), Y3, Y3
-	VADDPS       64(SP), Y4, Y4
-	VADDPS       96(SP), Y5, Y5
-	VPERM2F128   $0x20, Y2, Y2, Y0
-	VPERM2F128   $0x31, Y2, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VPERM2F128   $0x20, Y3, Y3, Y1
-	VPERM2F128   $0x31, Y3, Y3, Y2
-	VADDPS       Y2, Y1, Y1
-	VPERM2F128   $0x20, Y4, Y4, Y2
-	VPERM2F128   $0x31, Y4, Y4, Y3
-	VADDPS       Y3, Y2, Y2
-	VPERM2F128   $0x20, Y5, Y5, Y3
-	VPERM2F128   $0x31, Y5, Y5, Y4
-	VADDPS       Y4, Y3, Y3
-	VUNPCKLPD    Y1, Y0, Y4
-	VUNPCKHPD    Y1, Y0, Y0
-	VADDPS       Y0, Y4, Y4
-	VUNPCKLPD    Y3, Y2, Y0
-	VUNPCKHPD    Y3, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VSHUFPS      $0x88, Y0, Y4, Y1
-	VSHUFPS      $0xdd, Y0, Y4, Y0
-	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	MOVQ         stride+40(FP), SI
-	ADDQ         SI, SI
-	ADDQ         SI, SI
-	LEAQ         (SI)(SI*2), R10
-	MOVQ         CX, R9
-	VMOVSS       X1, (R9)
-	VEXTRACTPS   $0x01, X1, (R9)(SI*1)
-	VEXTRACTPS   $0x02, X1, (R9)(SI*2)
-	VEXTRACTPS   $0x03, X1, (R9)(R10*1)
-	ADDQ         $+4, CX
-	ADDQ         R8, AX
-	SUBQ         $+1, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots2x4Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dots2x4Int8AVX2(SB), NOSPLIT, $256-56
-	MOVQ keys+16(FP), AX
-	MOVQ dst+0(FP), CX
-	MOVQ positions+32(FP), DX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), DI
-	LEAQ (DI)(DI*2), R9
-
-tile:
-	MOVQ  q+8(FP), SI
-	MOVQ  AX, R8
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	VPXOR Y12, Y12, Y12
-	VPXOR Y13, Y13, Y13
-	LEAQ  (AX)(DI*8), R10
-	MOVQ  dim+24(FP), R11
-	SHRQ  $0x04, R11
-	JZ    tail0
-
-step0:
-	VPMOVSXBD  (R8), Y0
-	VPMOVSXBD  (R8)(DI*1), Y1
-	VPMOVSXBD  (R8)(DI*2), Y2
-	VPMOVSXBD  (R8)(R9*1), Y3
-	VCVTDQ2PS  Y0, Y0
-	VCVTDQ2PS  Y1, Y1
-	VCVTDQ2PS  Y2, Y2
-	VCVTDQ2PS  Y3, Y3
-	VMOVUPS    (SI), Y4
-	VMULPS     Y0, Y4, Y5
-	VADDPS     Y5, Y6, Y6
-	VMULPS     Y1, Y4, Y5
-	VADDPS     Y5, Y7, Y7
-	VMULPS     Y2, Y4, Y5
-	VADDPS     Y5, Y8, Y8
-	VMULPS     Y3, Y4, Y5
-	VADDPS     Y5, Y9, Y9
-	VMOVUPS    (SI)(BX*1), Y4
-	VMULPS     Y0, Y4, Y5
-	VADDPS     Y5, Y10, Y10
-	VMULPS     Y1, Y4, Y5
-	VADDPS     Y5, Y11, Y11
-	VMULPS     Y2, Y4, Y5
-	VADDPS     Y5, Y12, Y12
-	VMULPS     Y3, Y4, Y5
-	VADDPS     Y5, Y13, Y13
-	PREFETCHT1 (R10)
-	ADDQ       $+64, R10
-	ADDQ       $+64, SI
-	ADDQ       $+16, R8
-	DECQ       R11
-	JNZ        step0
-
-tail0:
-	VMOVUPS Y6, (SP)
-	VMOVUPS Y7, 32(SP)
-	VMOVUPS Y8, 64(SP)
-	VMOVUPS Y9, 96(SP)
-	VMOVUPS Y10, 128(SP)
-	VMOVUPS Y11, 160(SP)
-	VMOVUPS Y12, 192(SP)
-	VMOVUPS Y13, 224(SP)
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R8
-	VPXOR   Y6, Y6, Y6
-	VPXOR   Y7, Y7, Y7
-	VPXOR   Y8, Y8, Y8
-	VPXOR   Y9, Y9, Y9
-	VPXOR   Y10, Y10, Y10
-	VPXOR   Y11, Y11, Y11
-	VPXOR   Y12, Y12, Y12
-	VPXOR   Y13, Y13, Y13
-	LEAQ    (AX)(DI*8), R10
-	MOVQ    dim+24(FP), R11
-	SHRQ    $0x04, R11
-	JZ      tail1
-
-step1:
-	VPMOVSXBD 8(R8), Y0
-	VPMOVSXBD 8(R8)(DI*1), Y1
-	VPMOVSXBD 8(R8)(DI*2), Y2
-	VPMOVSXBD 8(R8)(R9*1), Y3
-	VCVTDQ2PS Y0, Y0
-	VCVTDQ2PS Y1, Y1
-	VCVTDQ2PS Y2, Y2
-	VCVTDQ2PS Y3, Y3
-	VMOVUPS   32(SI), Y4
-	VMULPS    Y0, Y4, Y5
-	VADDPS    Y5, Y6, Y6
-	VMULPS    Y1, Y4, Y5
-	VADDPS    Y5, Y7, Y7
-	VMULPS    Y2, Y4, Y5
-	VADDPS    Y5, Y8, Y8
-	VMULPS    Y3, Y4, Y5
-	VADDPS    Y5, Y9, Y9
-	VMOVUPS   32(SI)(BX*1), Y4
-	VMULPS    Y0, Y4, Y5
-	VADDPS    Y5, Y10, Y10
-	VMULPS    Y1, Y4, Y5
-	VADDPS    Y5, Y11, Y11
-	VMULPS    Y2, Y4, Y5
-	VADDPS    Y5, Y12, Y12
-	VMULPS    Y3, Y4, Y5
-	VADDPS    Y5, Y13, Y13
-	ADDQ      $+64, R10
-	ADDQ      $+64, SI
-	ADDQ      $+16, R8
-	DECQ      R11
-	JNZ       step1
-
-tail1:
-	VADDPS       (SP), Y6, Y6
-	VADDPS       32(SP), Y7, Y7
-	VADDPS       64(SP), Y8, Y8
-	VADDPS       96(SP), Y9, Y9
-	VADDPS       128(SP), Y10, Y10
-	VADDPS       160(SP), Y11, Y11
-	VADDPS       192(SP), Y12, Y12
-	VADDPS       224(SP), Y13, Y13
-	VPERM2F128   $0x20, Y10, Y6, Y0
-	VPERM2F128   $0x31, Y10, Y6, Y1
-	VADDPS       Y1, Y0, Y0
-	VPERM2F128   $0x20, Y11, Y7, Y1
-	VPERM2F128   $0x31, Y11, Y7, Y2
-	VADDPS       Y2, Y1, Y1
-	VPERM2F128   $0x20, Y12, Y8, Y2
-	VPERM2F128   $0x31, Y12, Y8, Y3
-	VADDPS       Y3, Y2, Y2
-	VPERM2F128   $0x20, Y13, Y9, Y3
-	VPERM2F128   $0x31, Y13, Y9, Y4
-	VADDPS       Y4, Y3, Y3
-	VUNPCKLPD    Y1, Y0, Y4
-	VUNPCKHPD    Y1, Y0, Y0
-	VADDPS       Y0, Y4, Y4
-	VUNPCKLPD    Y3, Y2, Y0
-	VUNPCKHPD    Y3, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VSHUFPS      $0x88, Y0, Y4, Y1
-	VSHUFPS      $0xdd, Y0, Y4, Y0
-	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	MOVQ         stride+40(FP), SI
-	ADDQ         SI, SI
-	ADDQ         SI, SI
-	MOVQ         CX, R8
-	VMOVUPS      X1, (R8)
-	VEXTRACTF128 $0x01, Y1, X0
-	VMOVUPS      X0, (R8)(SI*1)
-	ADDQ         $+16, CX
-	ADDQ         DI, AX
-	ADDQ         DI, AX
-	ADDQ         DI, AX
-	ADDQ         DI, AX
-	SUBQ         $+4, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots2x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dots2x1Int8AVX2(SB), NOSPLIT, $64-56
-	MOVQ keys+16(FP), AX
-	MOVQ dst+0(FP), CX
-	MOVQ positions+32(FP), DX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), DI
-
-tile:
-	MOVQ  q+8(FP), SI
-	MOVQ  AX, R8
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	LEAQ  (AX)(DI*8), R9
-	MOVQ  dim+24(FP), R10
-	SHRQ  $0x04, R10
-	JZ    tail0
-
-step0:
-	VPMOVSXBD  (R8), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMOVUPS    (SI), Y1
-	VMULPS     Y0, Y1, Y1
-	VADDPS     Y1, Y2, Y2
-	VMOVUPS    (SI)(BX*1), Y1
-	VMULPS     Y0, Y1, Y1
-	VADDPS     Y1, Y3, Y3
-	PREFETCHT1 (R9)
-	ADDQ       $+16, R9
-	ADDQ       $+64, SI
-	ADDQ       $+16, R8
-	DECQ       R10
-	JNZ        step0
-
-tail0:
-	VMOVUPS Y2, (SP)
-	VMOVUPS Y3, 32(SP)
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R8
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y3, Y3, Y3
-	LEAQ    (AX)(DI*8), R9
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
-	JZ      tail1
-
-step1:
-	VPMOVSXBD 8(R8), Y0
-	VCVTDQ2PS Y0, Y0
-	VMOVUPS   32(SI), Y1
-	VMULPS    Y0, Y1, Y1
-	VADDPS    Y1, Y2, Y2
-	VMOVUPS   32(SI)(BX*1), Y1
-	VMULPS    Y0, Y1, Y1
-	VADDPS    Y1, Y3, Y3
-	ADDQ      $+16, R9
-	ADDQ      $+64, SI
-	ADDQ      $+16, R8
-	DECQ      R10
-	JNZ       step1
-
-tail1:
-	VADDPS       (SP), Y2, Y2
-	VADDPS       32(SP), Y3, Y3
-	VPERM2F128   $0x20, Y2, Y2, Y0
-	VPERM2F128   $0x31, Y2, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VPERM2F128   $0x20, Y3, Y3, Y1
-	VPERM2F128   $0x31, Y3, Y3, Y2
-	VADDPS       Y2, Y1, Y1
-	VUNPCKLPD    Y1, Y0, Y2
-	VUNPCKHPD    Y1, Y0, Y0
-	VADDPS       Y0, Y2, Y2
-	VSHUFPS      $0x88, Y2, Y2, Y0
-	VSHUFPS      $0xdd, Y2, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS keyScale+48(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VBROADCASTSS scale+52(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	MOVQ         stride+40(FP), SI
-	ADDQ         SI, SI
-	ADDQ         SI, SI
-	MOVQ         CX, R8
-	VMOVSS       X0, (R8)
-	VEXTRACTPS   $0x01, X0, (R8)(SI*1)
-	ADDQ         $+4, CX
-	ADDQ         DI, AX
-	SUBQ         $+1, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots1x8Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dots1x8Int8AVX2(SB), NOSPLIT, $256-56
-	MOVQ keys+16(FP), AX
-	MOVQ dst+0(FP), CX
-	MOVQ positions+32(FP), DX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), SI
-	LEAQ (SI)(SI*2), R9
-
-tile:
-	MOVQ  q+8(FP), BX
-	MOVQ  AX, DI
-	LEAQ  (DI)(SI*4), R8
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	LEAQ  (AX)(SI*8), R10
-	MOVQ  dim+24(FP), R11
-	SHRQ  $0x04, R11
-	JZ    tail0
-
-step0:
-	VMOVUPS    (BX), Y1
-	VPMOVSXBD  (DI), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y2, Y2
-	VPMOVSXBD  (DI)(SI*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y3, Y3
-	VPMOVSXBD  (DI)(SI*2), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y4, Y4
-	VPMOVSXBD  (DI)(R9*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y5, Y5
-	VPMOVSXBD  (R8), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y6, Y6
-	VPMOVSXBD  (R8)(SI*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y7, Y7
-	VPMOVSXBD  (R8)(SI*2), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y8, Y8
-	VPMOVSXBD  (R8)(R9*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y9, Y9
-	PREFETCHT1 (R10)
-	ADDQ       $+128, R10
-	ADDQ       $+64, BX
-	ADDQ       $+16, DI
-	ADDQ       $+16, R8
-	DECQ       R11
-	JNZ        step0
-
-tail0:
-	VMOVUPS Y2, (SP)
-	VMOVUPS Y3, 32(SP)
-	VMOVUPS Y4, 64(SP)
-	VMOVUPS Y5, 96(SP)
-	VMOVUPS Y6, 128(SP)
-	VMOVUPS Y7, 160(SP)
-	VMOVUPS Y8, 192(SP)
-	VMOVUPS Y9, 224(SP)
-	MOVQ    q+8(FP), BX
-	MOVQ    AX, DI
-	LEAQ    (DI)(SI*4), R8
-	VPXOR   Y2, Y2, Y2
-	VPXOR   Y3, Y3, Y3
-	VPXOR   Y4, Y4, Y4
-	VPXOR   Y5, Y5, Y5
-	VPXOR   Y6, Y6, Y6
-	VPXOR   Y7, Y7, Y7
-	VPXOR   Y8, Y8, Y8
-	VPXOR   Y9, Y9, Y9
-	LEAQ    (AX)(SI*8), R10
-	MOVQ    dim+24(FP), R11
-	SHRQ    $0x04, R11
-	JZ      tail1
-
-step1:
-	VMOVUPS    32(BX), Y1
-	VPMOVSXBD  8(DI), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y2, Y2
-	VPMOVSXBD  8(DI)(SI*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y3, Y3
-	VPMOVSXBD  8(DI)(SI*2), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y4, Y4
-	VPMOVSXBD  8(DI)(R9*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y5, Y5
-	VPMOVSXBD  8(R8), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y6, Y6
-	VPMOVSXBD  8(R8)(SI*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y7, Y7
-	VPMOVSXBD  8(R8)(SI*2), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y8, Y8
-	VPMOVSXBD  8(R8)(R9*1), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y9, Y9
-	PREFETCHT1 64(R10)
-	ADDQ       $+128, R10
-	ADDQ       $+64, BX
-	ADDQ       $+16, DI
-	ADDQ       $+16, R8
-	DECQ       R11
-	JNZ        step1
-
-tail1:
-	VADDPS       (SP), Y2, Y2
-	VADDPS       32(SP), Y3, Y3
-	VADDPS       64(SP), Y4, Y4
-	VADDPS       96(SP), Y5, Y5
-	VADDPS       128(SP), Y6, Y6
-	VADDPS       160(SP), Y7, Y7
-	VADDPS       192(SP), Y8, Y8
-	VADDPS       224(SP), Y9, Y9
-	VPERM2F128   $0x20, Y6, Y2, Y0
-	VPERM2F128   $0x31, Y6, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VPERM2F128   $0x20, Y7, Y3, Y1
-	VPERM2F128   $0x31, Y7, Y3, Y2
-	VADDPS       Y2, Y1, Y1
-	VPERM2F128   $0x20, Y8, Y4, Y2
-	VPERM2F128   $0x31, Y8, Y4, Y3
-	VADDPS       Y3, Y2, Y2
-	VPERM2F128   $0x20, Y9, Y5, Y3
-	VPERM2F128   $0x31, Y9, Y5, Y4
-	VADDPS       Y4, Y3, Y3
-	VUNPCKLPD    Y1, Y0, Y4
-	VUNPCKHPD    Y1, Y0, Y0
-	VADDPS       Y0, Y4, Y4
-	VUNPCKLPD    Y3, Y2, Y0
-	VUNPCKHPD    Y3, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VSHUFPS      $0x88, Y0, Y4, Y1
-	VSHUFPS      $0xdd, Y0, Y4, Y0
-	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	MOVQ         stride+40(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	MOVQ         CX, BX
-	VMOVUPS      Y1, (BX)
-	ADDQ         $+32, CX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	SUBQ         $+8, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots1x1Int8AVX2(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dots1x1Int8AVX2(SB), NOSPLIT, $32-56
-	MOVQ keys+16(FP), AX
-	MOVQ dst+0(FP), CX
-	MOVQ positions+32(FP), DX
-	MOVQ dim+24(FP), BX
-	ADDQ BX, BX
-	ADDQ BX, BX
-	MOVQ dim+24(FP), SI
-
-tile:
-	MOVQ  q+8(FP), BX
-	MOVQ  AX, DI
-	VPXOR Y2, Y2, Y2
-	LEAQ  (AX)(SI*8), R8
-	MOVQ  dim+24(FP), R9
-	SHRQ  $0x04, R9
-	JZ    tail0
-
-step0:
-	VMOVUPS    (BX), Y1
-	VPMOVSXBD  (DI), Y0
-	VCVTDQ2PS  Y0, Y0
-	VMULPS     Y0, Y1, Y0
-	VADDPS     Y0, Y2, Y2
-	PREFETCHT1 (R8)
-	ADDQ       $+16, R8
-	ADDQ       $+64, BX
-	ADDQ       $+16, DI
-	DECQ       R9
-	JNZ        step0
-
-tail0:
-	VMOVUPS Y2, (SP)
-	MOVQ    q+8(FP), BX
-	MOVQ    AX, DI
-	VPXOR   Y2, Y2, Y2
-	LEAQ    (AX)(SI*8), R8
-	MOVQ    dim+24(FP), R9
-	SHRQ    $0x04, R9
-	JZ      tail1
-
-step1:
-	VMOVUPS   32(BX), Y1
-	VPMOVSXBD 8(DI), Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS    Y0, Y1, Y0
-	VADDPS    Y0, Y2, Y2
-	ADDQ      $+16, R8
-	ADDQ      $+64, BX
-	ADDQ      $+16, DI
-	DECQ      R9
-	JNZ       step1
-
-tail1:
-	VADDPS       (SP), Y2, Y2
-	VPERM2F128   $0x20, Y2, Y2, Y0
-	VPERM2F128   $0x31, Y2, Y2, Y1
-	VADDPS       Y1, Y0, Y0
-	VUNPCKLPD    Y0, Y0, Y1
-	VUNPCKHPD    Y0, Y0, Y0
-	VADDPS       Y0, Y1, Y1
-	VSHUFPS      $0x88, Y1, Y1, Y0
-	VSHUFPS      $0xdd, Y1, Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS keyScale+48(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VBROADCASTSS scale+52(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	MOVQ         stride+40(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	MOVQ         CX, BX
-	VMOVSS       X0, (BX)
-	ADDQ         $+4, CX
-	ADDQ         SI, AX
-	SUBQ         $+1, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots4x2BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·dots4x2BF16AVX2(SB), NOSPLIT, $256-56
+TEXT ·dots4x2BF16AVX2(SB), NOSPLIT, $256-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -1790,9 +943,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -1812,9 +963,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots4x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots4x1BF16AVX2(SB), NOSPLIT, $128-56
+TEXT ·dots4x1BF16AVX2(SB), NOSPLIT, $128-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -1922,9 +1073,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -1942,9 +1091,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots2x4BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x4BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots2x4BF16AVX2(SB), NOSPLIT, $256-56
+TEXT ·dots2x4BF16AVX2(SB), NOSPLIT, $256-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -2093,9 +1242,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -2114,9 +1261,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots2x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots2x1BF16AVX2(SB), NOSPLIT, $64-56
+TEXT ·dots2x1BF16AVX2(SB), NOSPLIT, $64-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -2194,9 +1341,7 @@ tail1:
 	VSHUFPS      $0x88, Y2, Y2, Y0
 	VSHUFPS      $0xdd, Y2, Y2, Y1
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS keyScale+48(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VBROADCASTSS scale+52(FP), Y1
+	VBROADCASTSS scale+48(FP), Y1
 	VMULPS       Y1, Y0, Y0
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -2211,9 +1356,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots1x8BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x8BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots1x8BF16AVX2(SB), NOSPLIT, $256-56
+TEXT ·dots1x8BF16AVX2(SB), NOSPLIT, $256-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -2382,9 +1527,7 @@ tail1:
 	VSHUFPS      $0x88, Y0, Y4, Y1
 	VSHUFPS      $0xdd, Y0, Y4, Y0
 	VADDPS       Y0, Y1, Y1
-	VBROADCASTSS keyScale+48(FP), Y0
-	VMULPS       Y0, Y1, Y1
-	VBROADCASTSS scale+52(FP), Y0
+	VBROADCASTSS scale+48(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	MOVQ         stride+40(FP), BX
 	ADDQ         BX, BX
@@ -2405,9 +1548,9 @@ tail1:
 	VZEROUPPER
 	RET
 
-// func dots1x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x1BF16AVX2(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·dots1x1BF16AVX2(SB), NOSPLIT, $32-56
+TEXT ·dots1x1BF16AVX2(SB), NOSPLIT, $32-52
 	MOVQ keys+16(FP), AX
 	MOVQ dst+0(FP), CX
 	MOVQ positions+32(FP), DX
@@ -2472,9 +1615,7 @@ tail1:
 	VSHUFPS      $0x88, Y1, Y1, Y0
 	VSHUFPS      $0xdd, Y1, Y1, Y1
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS keyScale+48(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VBROADCASTSS scale+52(FP), Y1
+	VBROADCASTSS scale+48(FP), Y1
 	VMULPS       Y1, Y0, Y0
 	MOVQ         stride+40(FP), BX
 	ADDQ         BX, BX
@@ -2585,9 +1726,9 @@ done:
 	MOVQ         AX, ret+16(FP)
 	RET
 
-// func dots8x2F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x2F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots8x2F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x2F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2770,9 +1911,7 @@ done0:
 	VSHUFPS       $0x88, Z1, Z0, Z2
 	VSHUFPS       $0xdd, Z1, Z0, Z0
 	VADDPS        Z0, Z2, Z2
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	VBROADCASTSS  scale+52(FP), Z0
+	VBROADCASTSS  scale+48(FP), Z0
 	VMULPS        Z0, Z2, Z2
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -2799,9 +1938,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots8x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots8x1F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x1F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -2929,9 +2068,7 @@ done0:
 	VSHUFPS       $0x88, Z1, Z0, Z3
 	VSHUFPS       $0xdd, Z1, Z0, Z0
 	VADDPS        Z0, Z3, Z3
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z3, Z3
-	VBROADCASTSS  scale+52(FP), Z0
+	VBROADCASTSS  scale+48(FP), Z0
 	VMULPS        Z0, Z3, Z3
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -2955,9 +2092,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots4x4F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x4F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots4x4F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x4F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3137,9 +2274,7 @@ done0:
 	VSHUFPS       $0x88, Z1, Z0, Z2
 	VSHUFPS       $0xdd, Z1, Z0, Z0
 	VADDPS        Z0, Z2, Z2
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	VBROADCASTSS  scale+52(FP), Z0
+	VBROADCASTSS  scale+48(FP), Z0
 	VMULPS        Z0, Z2, Z2
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -3163,9 +2298,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots4x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots4x1F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x1F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3263,9 +2398,7 @@ done0:
 	VSHUFPS      $0x88, Z1, Z0, Z3
 	VSHUFPS      $0xdd, Z1, Z0, Z0
 	VADDPS       Z0, Z3, Z3
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z3, Z3
-	VBROADCASTSS scale+52(FP), Z0
+	VBROADCASTSS scale+48(FP), Z0
 	VMULPS       Z0, Z3, Z3
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -3283,9 +2416,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots2x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots2x8F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x8F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3474,9 +2607,7 @@ done0:
 	VSHUFPS       $0x88, Z1, Z0, Z2
 	VSHUFPS       $0xdd, Z1, Z0, Z0
 	VADDPS        Z0, Z2, Z2
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	VBROADCASTSS  scale+52(FP), Z0
+	VBROADCASTSS  scale+48(FP), Z0
 	VMULPS        Z0, Z2, Z2
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -3499,9 +2630,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots2x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots2x1F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x1F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3569,9 +2700,7 @@ done0:
 	VSHUFPS      $0x88, Z0, Z0, Z1
 	VSHUFPS      $0xdd, Z0, Z0, Z0
 	VADDPS       Z0, Z1, Z1
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z1, Z1
-	VBROADCASTSS scale+52(FP), Z0
+	VBROADCASTSS scale+48(FP), Z0
 	VMULPS       Z0, Z1, Z1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -3586,9 +2715,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots1x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x8F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots1x8F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x8F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3723,9 +2852,7 @@ done0:
 	VSHUFPS      $0x88, Z1, Z0, Z3
 	VSHUFPS      $0xdd, Z1, Z0, Z0
 	VADDPS       Z0, Z3, Z3
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z3, Z3
-	VBROADCASTSS scale+52(FP), Z0
+	VBROADCASTSS scale+48(FP), Z0
 	VMULPS       Z0, Z3, Z3
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -3746,9 +2873,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots1x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x1F32AVX512(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots1x1F32AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x1F32AVX512(SB), NOSPLIT, $0-52
 	MOVQ  keys+16(FP), AX
 	MOVQ  dst+0(FP), CX
 	MOVQ  positions+32(FP), DX
@@ -3803,9 +2930,7 @@ done0:
 	VSHUFPS      $0x88, Z0, Z0, Z1
 	VSHUFPS      $0xdd, Z0, Z0, Z0
 	VADDPS       Z0, Z1, Z1
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z1, Z1
-	VBROADCASTSS scale+52(FP), Z0
+	VBROADCASTSS scale+48(FP), Z0
 	VMULPS       Z0, Z1, Z1
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -3819,1287 +2944,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots8x2Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots8x2Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	LEAQ  (BX)(BX*2), R8
-	MOVQ  dim+24(FP), R9
-	MOVQ  dim+24(FP), SI
-	ANDL  $0x0f, SI
-	MOVL  $0xffffffff, DI
-	BZHIL SI, DI, DI
-	KMOVW DI, K1
-
-tile:
-	MOVQ    q+8(FP), SI
-	LEAQ    (SI)(BX*4), DI
-	MOVQ    AX, R10
-	VPXORD  Z4, Z4, Z4
-	VMOVAPS Z4, Z5
-	VMOVAPS Z4, Z6
-	VMOVAPS Z4, Z7
-	VMOVAPS Z4, Z8
-	VMOVAPS Z4, Z9
-	VMOVAPS Z4, Z10
-	VMOVAPS Z4, Z11
-	VMOVAPS Z4, Z12
-	VMOVAPS Z4, Z13
-	VMOVAPS Z4, Z14
-	VMOVAPS Z4, Z15
-	VMOVAPS Z4, Z16
-	VMOVAPS Z4, Z17
-	VMOVAPS Z4, Z18
-	VMOVAPS Z4, Z19
-	LEAQ    (AX)(R9*8), R11
-	MOVQ    dim+24(FP), R12
-	SHRQ    $0x04, R12
-	JZ      tail0
-
-step0:
-	VPMOVSXBD  (R10), Z0
-	VPMOVSXBD  (R10)(R9*1), Z1
-	VCVTDQ2PS  Z0, Z0
-	VCVTDQ2PS  Z1, Z1
-	VMOVUPS    (SI), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z4, Z4
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z5, Z5
-	VMOVUPS    (SI)(BX*1), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z6, Z6
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z7, Z7
-	VMOVUPS    (SI)(BX*2), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z8, Z8
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z9, Z9
-	VMOVUPS    (SI)(R8*1), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z10, Z10
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z11, Z11
-	VMOVUPS    (DI), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z12, Z12
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z13, Z13
-	VMOVUPS    (DI)(BX*1), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z14, Z14
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z15, Z15
-	VMOVUPS    (DI)(BX*2), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z16, Z16
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z17, Z17
-	VMOVUPS    (DI)(R8*1), Z2
-	VMULPS     Z0, Z2, Z3
-	VADDPS     Z3, Z18, Z18
-	VMULPS     Z1, Z2, Z3
-	VADDPS     Z3, Z19, Z19
-	PREFETCHT1 (R11)
-	ADDQ       $+32, R11
-	ADDQ       $+64, SI
-	ADDQ       $+64, DI
-	ADDQ       $+16, R10
-	DECQ       R12
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VPMOVSXBD.Z (R10), K1, Z0
-	VPMOVSXBD.Z (R10)(R9*1), K1, Z1
-	VCVTDQ2PS   Z0, Z0
-	VCVTDQ2PS   Z1, Z1
-	VMOVUPS.Z   (SI), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z4, Z4
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z5, Z5
-	VMOVUPS.Z   (SI)(BX*1), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z6, Z6
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z7, Z7
-	VMOVUPS.Z   (SI)(BX*2), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z8, Z8
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z9, Z9
-	VMOVUPS.Z   (SI)(R8*1), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z10, Z10
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z11, Z11
-	VMOVUPS.Z   (DI), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z12, Z12
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z13, Z13
-	VMOVUPS.Z   (DI)(BX*1), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z14, Z14
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z15, Z15
-	VMOVUPS.Z   (DI)(BX*2), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z16, Z16
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z17, Z17
-	VMOVUPS.Z   (DI)(R8*1), K1, Z2
-	VMULPS      Z0, Z2, Z3
-	VADDPS      Z3, Z18, Z18
-	VMULPS      Z1, Z2, Z3
-	VADDPS      Z3, Z19, Z19
-
-done0:
-	VSHUFF64X2    $0x44, Z8, Z4, Z0
-	VSHUFF64X2    $0xee, Z8, Z4, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z16, Z12, Z1
-	VSHUFF64X2    $0xee, Z16, Z12, Z2
-	VADDPS        Z2, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z2
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z2, Z2
-	VSHUFF64X2    $0x44, Z9, Z5, Z0
-	VSHUFF64X2    $0xee, Z9, Z5, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z17, Z13, Z1
-	VSHUFF64X2    $0xee, Z17, Z13, Z3
-	VADDPS        Z3, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z3
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z3, Z3
-	VSHUFF64X2    $0x44, Z10, Z6, Z0
-	VSHUFF64X2    $0xee, Z10, Z6, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z18, Z14, Z1
-	VSHUFF64X2    $0xee, Z18, Z14, Z5
-	VADDPS        Z5, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z5
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z5, Z5
-	VSHUFF64X2    $0x44, Z11, Z7, Z0
-	VSHUFF64X2    $0xee, Z11, Z7, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z19, Z15, Z1
-	VSHUFF64X2    $0xee, Z19, Z15, Z6
-	VADDPS        Z6, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z6
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z6, Z6
-	VUNPCKLPD     Z3, Z2, Z0
-	VUNPCKHPD     Z3, Z2, Z1
-	VADDPS        Z1, Z0, Z0
-	VUNPCKLPD     Z6, Z5, Z1
-	VUNPCKHPD     Z6, Z5, Z2
-	VADDPS        Z2, Z1, Z1
-	VSHUFPS       $0x88, Z1, Z0, Z2
-	VSHUFPS       $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z2, Z2
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	VBROADCASTSS  scale+52(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	MOVQ          stride+40(FP), SI
-	ADDQ          SI, SI
-	ADDQ          SI, SI
-	LEAQ          (SI)(SI*2), R11
-	MOVQ          CX, DI
-	LEAQ          (DI)(SI*4), R10
-	VMOVLPS       X2, (DI)
-	VMOVHPS       X2, (DI)(SI*1)
-	VEXTRACTF32X4 $0x01, Z2, X0
-	VMOVLPS       X0, (DI)(SI*2)
-	VMOVHPS       X0, (DI)(R11*1)
-	VEXTRACTF32X4 $0x02, Z2, X0
-	VMOVLPS       X0, (R10)
-	VMOVHPS       X0, (R10)(SI*1)
-	VEXTRACTF32X4 $0x03, Z2, X0
-	VMOVLPS       X0, (R10)(SI*2)
-	VMOVHPS       X0, (R10)(R11*1)
-	ADDQ          $+8, CX
-	ADDQ          R9, AX
-	ADDQ          R9, AX
-	SUBQ          $+2, DX
-	JNZ           tile
-	VZEROUPPER
-	RET
-
-// func dots8x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots8x1Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	LEAQ  (BX)(BX*2), R8
-	MOVQ  dim+24(FP), R9
-	MOVQ  dim+24(FP), SI
-	ANDL  $0x0f, SI
-	MOVL  $0xffffffff, DI
-	BZHIL SI, DI, DI
-	KMOVW DI, K1
-
-tile:
-	MOVQ    q+8(FP), SI
-	LEAQ    (SI)(BX*4), DI
-	MOVQ    AX, R10
-	VPXORD  Z2, Z2, Z2
-	VMOVAPS Z2, Z3
-	VMOVAPS Z2, Z4
-	VMOVAPS Z2, Z5
-	VMOVAPS Z2, Z6
-	VMOVAPS Z2, Z7
-	VMOVAPS Z2, Z8
-	VMOVAPS Z2, Z9
-	LEAQ    (AX)(R9*8), R11
-	MOVQ    dim+24(FP), R12
-	SHRQ    $0x04, R12
-	JZ      tail0
-
-step0:
-	VPMOVSXBD  (R10), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMOVUPS    (SI), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z2, Z2
-	VMOVUPS    (SI)(BX*1), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z3, Z3
-	VMOVUPS    (SI)(BX*2), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z4, Z4
-	VMOVUPS    (SI)(R8*1), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z5, Z5
-	VMOVUPS    (DI), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z6, Z6
-	VMOVUPS    (DI)(BX*1), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z7, Z7
-	VMOVUPS    (DI)(BX*2), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z8, Z8
-	VMOVUPS    (DI)(R8*1), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z9, Z9
-	PREFETCHT1 (R11)
-	ADDQ       $+16, R11
-	ADDQ       $+64, SI
-	ADDQ       $+64, DI
-	ADDQ       $+16, R10
-	DECQ       R12
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VPMOVSXBD.Z (R10), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMOVUPS.Z   (SI), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z2, Z2
-	VMOVUPS.Z   (SI)(BX*1), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z3, Z3
-	VMOVUPS.Z   (SI)(BX*2), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z4, Z4
-	VMOVUPS.Z   (SI)(R8*1), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z5, Z5
-	VMOVUPS.Z   (DI), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z6, Z6
-	VMOVUPS.Z   (DI)(BX*1), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z7, Z7
-	VMOVUPS.Z   (DI)(BX*2), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z8, Z8
-	VMOVUPS.Z   (DI)(R8*1), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z9, Z9
-
-done0:
-	VSHUFF64X2    $0x44, Z6, Z2, Z0
-	VSHUFF64X2    $0xee, Z6, Z2, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF32X4    $0x88, Z0, Z0, Z1
-	VSHUFF32X4    $0xdd, Z0, Z0, Z0
-	VADDPS        Z0, Z1, Z1
-	VSHUFF64X2    $0x44, Z7, Z3, Z0
-	VSHUFF64X2    $0xee, Z7, Z3, Z3
-	VADDPS        Z3, Z0, Z0
-	VSHUFF32X4    $0x88, Z0, Z0, Z3
-	VSHUFF32X4    $0xdd, Z0, Z0, Z0
-	VADDPS        Z0, Z3, Z3
-	VSHUFF64X2    $0x44, Z8, Z4, Z0
-	VSHUFF64X2    $0xee, Z8, Z4, Z4
-	VADDPS        Z4, Z0, Z0
-	VSHUFF32X4    $0x88, Z0, Z0, Z4
-	VSHUFF32X4    $0xdd, Z0, Z0, Z0
-	VADDPS        Z0, Z4, Z4
-	VSHUFF64X2    $0x44, Z9, Z5, Z0
-	VSHUFF64X2    $0xee, Z9, Z5, Z5
-	VADDPS        Z5, Z0, Z0
-	VSHUFF32X4    $0x88, Z0, Z0, Z5
-	VSHUFF32X4    $0xdd, Z0, Z0, Z0
-	VADDPS        Z0, Z5, Z5
-	VUNPCKLPD     Z3, Z1, Z0
-	VUNPCKHPD     Z3, Z1, Z1
-	VADDPS        Z1, Z0, Z0
-	VUNPCKLPD     Z5, Z4, Z1
-	VUNPCKHPD     Z5, Z4, Z3
-	VADDPS        Z3, Z1, Z1
-	VSHUFPS       $0x88, Z1, Z0, Z3
-	VSHUFPS       $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z3, Z3
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z3, Z3
-	VBROADCASTSS  scale+52(FP), Z0
-	VMULPS        Z0, Z3, Z3
-	MOVQ          stride+40(FP), SI
-	ADDQ          SI, SI
-	ADDQ          SI, SI
-	LEAQ          (SI)(SI*2), R11
-	MOVQ          CX, DI
-	LEAQ          (DI)(SI*4), R10
-	VMOVSS        X3, (DI)
-	VEXTRACTPS    $0x01, X3, (DI)(SI*1)
-	VEXTRACTPS    $0x02, X3, (DI)(SI*2)
-	VEXTRACTPS    $0x03, X3, (DI)(R11*1)
-	VEXTRACTF32X4 $0x01, Z3, X0
-	VMOVSS        X0, (R10)
-	VEXTRACTPS    $0x01, X0, (R10)(SI*1)
-	VEXTRACTPS    $0x02, X0, (R10)(SI*2)
-	VEXTRACTPS    $0x03, X0, (R10)(R11*1)
-	ADDQ          $+4, CX
-	ADDQ          R9, AX
-	SUBQ          $+1, DX
-	JNZ           tile
-	VZEROUPPER
-	RET
-
-// func dots4x4Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots4x4Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	LEAQ  (BX)(BX*2), DI
-	MOVQ  dim+24(FP), R8
-	LEAQ  (R8)(R8*2), R10
-	MOVQ  dim+24(FP), SI
-	ANDL  $0x0f, SI
-	MOVL  $0xffffffff, R9
-	BZHIL SI, R9, R9
-	KMOVW R9, K1
-
-tile:
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R9
-	VPXORD  Z6, Z6, Z6
-	VMOVAPS Z6, Z7
-	VMOVAPS Z6, Z8
-	VMOVAPS Z6, Z9
-	VMOVAPS Z6, Z10
-	VMOVAPS Z6, Z11
-	VMOVAPS Z6, Z12
-	VMOVAPS Z6, Z13
-	VMOVAPS Z6, Z14
-	VMOVAPS Z6, Z15
-	VMOVAPS Z6, Z16
-	VMOVAPS Z6, Z17
-	VMOVAPS Z6, Z18
-	VMOVAPS Z6, Z19
-	VMOVAPS Z6, Z20
-	VMOVAPS Z6, Z21
-	LEAQ    (AX)(R8*8), R11
-	MOVQ    dim+24(FP), R12
-	SHRQ    $0x04, R12
-	JZ      tail0
-
-step0:
-	VPMOVSXBD  (R9), Z0
-	VPMOVSXBD  (R9)(R8*1), Z1
-	VPMOVSXBD  (R9)(R8*2), Z2
-	VPMOVSXBD  (R9)(R10*1), Z3
-	VCVTDQ2PS  Z0, Z0
-	VCVTDQ2PS  Z1, Z1
-	VCVTDQ2PS  Z2, Z2
-	VCVTDQ2PS  Z3, Z3
-	VMOVUPS    (SI), Z4
-	VMULPS     Z0, Z4, Z5
-	VADDPS     Z5, Z6, Z6
-	VMULPS     Z1, Z4, Z5
-	VADDPS     Z5, Z7, Z7
-	VMULPS     Z2, Z4, Z5
-	VADDPS     Z5, Z8, Z8
-	VMULPS     Z3, Z4, Z5
-	VADDPS     Z5, Z9, Z9
-	VMOVUPS    (SI)(BX*1), Z4
-	VMULPS     Z0, Z4, Z5
-	VADDPS     Z5, Z10, Z10
-	VMULPS     Z1, Z4, Z5
-	VADDPS     Z5, Z11, Z11
-	VMULPS     Z2, Z4, Z5
-	VADDPS     Z5, Z12, Z12
-	VMULPS     Z3, Z4, Z5
-	VADDPS     Z5, Z13, Z13
-	VMOVUPS    (SI)(BX*2), Z4
-	VMULPS     Z0, Z4, Z5
-	VADDPS     Z5, Z14, Z14
-	VMULPS     Z1, Z4, Z5
-	VADDPS     Z5, Z15, Z15
-	VMULPS     Z2, Z4, Z5
-	VADDPS     Z5, Z16, Z16
-	VMULPS     Z3, Z4, Z5
-	VADDPS     Z5, Z17, Z17
-	VMOVUPS    (SI)(DI*1), Z4
-	VMULPS     Z0, Z4, Z5
-	VADDPS     Z5, Z18, Z18
-	VMULPS     Z1, Z4, Z5
-	VADDPS     Z5, Z19, Z19
-	VMULPS     Z2, Z4, Z5
-	VADDPS     Z5, Z20, Z20
-	VMULPS     Z3, Z4, Z5
-	VADDPS     Z5, Z21, Z21
-	PREFETCHT1 (R11)
-	ADDQ       $+64, R11
-	ADDQ       $+64, SI
-	ADDQ       $+16, R9
-	DECQ       R12
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VPMOVSXBD.Z (R9), K1, Z0
-	VPMOVSXBD.Z (R9)(R8*1), K1, Z1
-	VPMOVSXBD.Z (R9)(R8*2), K1, Z2
-	VPMOVSXBD.Z (R9)(R10*1), K1, Z3
-	VCVTDQ2PS   Z0, Z0
-	VCVTDQ2PS   Z1, Z1
-	VCVTDQ2PS   Z2, Z2
-	VCVTDQ2PS   Z3, Z3
-	VMOVUPS.Z   (SI), K1, Z4
-	VMULPS      Z0, Z4, Z5
-	VADDPS      Z5, Z6, Z6
-	VMULPS      Z1, Z4, Z5
-	VADDPS      Z5, Z7, Z7
-	VMULPS      Z2, Z4, Z5
-	VADDPS      Z5, Z8, Z8
-	VMULPS      Z3, Z4, Z5
-	VADDPS      Z5, Z9, Z9
-	VMOVUPS.Z   (SI)(BX*1), K1, Z4
-	VMULPS      Z0, Z4, Z5
-	VADDPS      Z5, Z10, Z10
-	VMULPS      Z1, Z4, Z5
-	VADDPS      Z5, Z11, Z11
-	VMULPS      Z2, Z4, Z5
-	VADDPS      Z5, Z12, Z12
-	VMULPS      Z3, Z4, Z5
-	VADDPS      Z5, Z13, Z13
-	VMOVUPS.Z   (SI)(BX*2), K1, Z4
-	VMULPS      Z0, Z4, Z5
-	VADDPS      Z5, Z14, Z14
-	VMULPS      Z1, Z4, Z5
-	VADDPS      Z5, Z15, Z15
-	VMULPS      Z2, Z4, Z5
-	VADDPS      Z5, Z16, Z16
-	VMULPS      Z3, Z4, Z5
-	VADDPS      Z5, Z17, Z17
-	VMOVUPS.Z   (SI)(DI*1), K1, Z4
-	VMULPS      Z0, Z4, Z5
-	VADDPS      Z5, Z18, Z18
-	VMULPS      Z1, Z4, Z5
-	VADDPS      Z5, Z19, Z19
-	VMULPS      Z2, Z4, Z5
-	VADDPS      Z5, Z20, Z20
-	VMULPS      Z3, Z4, Z5
-	VADDPS      Z5, Z21, Z21
-
-done0:
-	VSHUFF64X2    $0x44, Z10, Z6, Z0
-	VSHUFF64X2    $0xee, Z10, Z6, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z18, Z14, Z1
-	VSHUFF64X2    $0xee, Z18, Z14, Z2
-	VADDPS        Z2, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z2
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z2, Z2
-	VSHUFF64X2    $0x44, Z11, Z7, Z0
-	VSHUFF64X2    $0xee, Z11, Z7, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z19, Z15, Z1
-	VSHUFF64X2    $0xee, Z19, Z15, Z3
-	VADDPS        Z3, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z3
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z3, Z3
-	VSHUFF64X2    $0x44, Z12, Z8, Z0
-	VSHUFF64X2    $0xee, Z12, Z8, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z20, Z16, Z1
-	VSHUFF64X2    $0xee, Z20, Z16, Z4
-	VADDPS        Z4, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z4
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z4, Z4
-	VSHUFF64X2    $0x44, Z13, Z9, Z0
-	VSHUFF64X2    $0xee, Z13, Z9, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z21, Z17, Z1
-	VSHUFF64X2    $0xee, Z21, Z17, Z5
-	VADDPS        Z5, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z5
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z5, Z5
-	VUNPCKLPD     Z3, Z2, Z0
-	VUNPCKHPD     Z3, Z2, Z1
-	VADDPS        Z1, Z0, Z0
-	VUNPCKLPD     Z5, Z4, Z1
-	VUNPCKHPD     Z5, Z4, Z2
-	VADDPS        Z2, Z1, Z1
-	VSHUFPS       $0x88, Z1, Z0, Z2
-	VSHUFPS       $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z2, Z2
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	VBROADCASTSS  scale+52(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	MOVQ          stride+40(FP), SI
-	ADDQ          SI, SI
-	ADDQ          SI, SI
-	LEAQ          (SI)(SI*2), R11
-	MOVQ          CX, R9
-	VMOVUPS       X2, (R9)
-	VEXTRACTF32X4 $0x01, Z2, X0
-	VMOVUPS       X0, (R9)(SI*1)
-	VEXTRACTF32X4 $0x02, Z2, X0
-	VMOVUPS       X0, (R9)(SI*2)
-	VEXTRACTF32X4 $0x03, Z2, X0
-	VMOVUPS       X0, (R9)(R11*1)
-	ADDQ          $+16, CX
-	ADDQ          R8, AX
-	ADDQ          R8, AX
-	ADDQ          R8, AX
-	ADDQ          R8, AX
-	SUBQ          $+4, DX
-	JNZ           tile
-	VZEROUPPER
-	RET
-
-// func dots4x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots4x1Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	LEAQ  (BX)(BX*2), DI
-	MOVQ  dim+24(FP), R8
-	MOVQ  dim+24(FP), SI
-	ANDL  $0x0f, SI
-	MOVL  $0xffffffff, R9
-	BZHIL SI, R9, R9
-	KMOVW R9, K1
-
-tile:
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R9
-	VPXORD  Z2, Z2, Z2
-	VMOVAPS Z2, Z3
-	VMOVAPS Z2, Z4
-	VMOVAPS Z2, Z5
-	LEAQ    (AX)(R8*8), R10
-	MOVQ    dim+24(FP), R11
-	SHRQ    $0x04, R11
-	JZ      tail0
-
-step0:
-	VPMOVSXBD  (R9), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMOVUPS    (SI), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z2, Z2
-	VMOVUPS    (SI)(BX*1), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z3, Z3
-	VMOVUPS    (SI)(BX*2), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z4, Z4
-	VMOVUPS    (SI)(DI*1), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z5, Z5
-	PREFETCHT1 (R10)
-	ADDQ       $+16, R10
-	ADDQ       $+64, SI
-	ADDQ       $+16, R9
-	DECQ       R11
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VPMOVSXBD.Z (R9), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMOVUPS.Z   (SI), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z2, Z2
-	VMOVUPS.Z   (SI)(BX*1), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z3, Z3
-	VMOVUPS.Z   (SI)(BX*2), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z4, Z4
-	VMOVUPS.Z   (SI)(DI*1), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z5, Z5
-
-done0:
-	VSHUFF64X2   $0x44, Z2, Z2, Z0
-	VSHUFF64X2   $0xee, Z2, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z1
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z1, Z1
-	VSHUFF64X2   $0x44, Z3, Z3, Z0
-	VSHUFF64X2   $0xee, Z3, Z3, Z3
-	VADDPS       Z3, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z3
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z3, Z3
-	VSHUFF64X2   $0x44, Z4, Z4, Z0
-	VSHUFF64X2   $0xee, Z4, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z4
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z4, Z4
-	VSHUFF64X2   $0x44, Z5, Z5, Z0
-	VSHUFF64X2   $0xee, Z5, Z5, Z5
-	VADDPS       Z5, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z5
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z5, Z5
-	VUNPCKLPD    Z3, Z1, Z0
-	VUNPCKHPD    Z3, Z1, Z1
-	VADDPS       Z1, Z0, Z0
-	VUNPCKLPD    Z5, Z4, Z1
-	VUNPCKHPD    Z5, Z4, Z3
-	VADDPS       Z3, Z1, Z1
-	VSHUFPS      $0x88, Z1, Z0, Z3
-	VSHUFPS      $0xdd, Z1, Z0, Z0
-	VADDPS       Z0, Z3, Z3
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z3, Z3
-	VBROADCASTSS scale+52(FP), Z0
-	VMULPS       Z0, Z3, Z3
-	MOVQ         stride+40(FP), SI
-	ADDQ         SI, SI
-	ADDQ         SI, SI
-	LEAQ         (SI)(SI*2), R10
-	MOVQ         CX, R9
-	VMOVSS       X3, (R9)
-	VEXTRACTPS   $0x01, X3, (R9)(SI*1)
-	VEXTRACTPS   $0x02, X3, (R9)(SI*2)
-	VEXTRACTPS   $0x03, X3, (R9)(R10*1)
-	ADDQ         $+4, CX
-	ADDQ         R8, AX
-	SUBQ         $+1, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots2x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots2x8Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	MOVQ  dim+24(FP), DI
-	LEAQ  (DI)(DI*2), R10
-	MOVQ  dim+24(FP), SI
-	ANDL  $0x0f, SI
-	MOVL  $0xffffffff, R8
-	BZHIL SI, R8, R8
-	KMOVW R8, K1
-
-tile:
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R8
-	LEAQ    (R8)(DI*4), R9
-	VPXORD  Z10, Z10, Z10
-	VMOVAPS Z10, Z11
-	VMOVAPS Z10, Z12
-	VMOVAPS Z10, Z13
-	VMOVAPS Z10, Z14
-	VMOVAPS Z10, Z15
-	VMOVAPS Z10, Z16
-	VMOVAPS Z10, Z17
-	VMOVAPS Z10, Z18
-	VMOVAPS Z10, Z19
-	VMOVAPS Z10, Z20
-	VMOVAPS Z10, Z21
-	VMOVAPS Z10, Z22
-	VMOVAPS Z10, Z23
-	VMOVAPS Z10, Z24
-	VMOVAPS Z10, Z25
-	LEAQ    (AX)(DI*8), R11
-	MOVQ    dim+24(FP), R12
-	SHRQ    $0x04, R12
-	JZ      tail0
-
-step0:
-	VPMOVSXBD  (R8), Z0
-	VPMOVSXBD  (R8)(DI*1), Z1
-	VPMOVSXBD  (R8)(DI*2), Z2
-	VPMOVSXBD  (R8)(R10*1), Z3
-	VPMOVSXBD  (R9), Z4
-	VPMOVSXBD  (R9)(DI*1), Z5
-	VPMOVSXBD  (R9)(DI*2), Z6
-	VPMOVSXBD  (R9)(R10*1), Z7
-	VCVTDQ2PS  Z0, Z0
-	VCVTDQ2PS  Z1, Z1
-	VCVTDQ2PS  Z2, Z2
-	VCVTDQ2PS  Z3, Z3
-	VCVTDQ2PS  Z4, Z4
-	VCVTDQ2PS  Z5, Z5
-	VCVTDQ2PS  Z6, Z6
-	VCVTDQ2PS  Z7, Z7
-	VMOVUPS    (SI), Z8
-	VMULPS     Z0, Z8, Z9
-	VADDPS     Z9, Z10, Z10
-	VMULPS     Z1, Z8, Z9
-	VADDPS     Z9, Z11, Z11
-	VMULPS     Z2, Z8, Z9
-	VADDPS     Z9, Z12, Z12
-	VMULPS     Z3, Z8, Z9
-	VADDPS     Z9, Z13, Z13
-	VMULPS     Z4, Z8, Z9
-	VADDPS     Z9, Z14, Z14
-	VMULPS     Z5, Z8, Z9
-	VADDPS     Z9, Z15, Z15
-	VMULPS     Z6, Z8, Z9
-	VADDPS     Z9, Z16, Z16
-	VMULPS     Z7, Z8, Z9
-	VADDPS     Z9, Z17, Z17
-	VMOVUPS    (SI)(BX*1), Z8
-	VMULPS     Z0, Z8, Z9
-	VADDPS     Z9, Z18, Z18
-	VMULPS     Z1, Z8, Z9
-	VADDPS     Z9, Z19, Z19
-	VMULPS     Z2, Z8, Z9
-	VADDPS     Z9, Z20, Z20
-	VMULPS     Z3, Z8, Z9
-	VADDPS     Z9, Z21, Z21
-	VMULPS     Z4, Z8, Z9
-	VADDPS     Z9, Z22, Z22
-	VMULPS     Z5, Z8, Z9
-	VADDPS     Z9, Z23, Z23
-	VMULPS     Z6, Z8, Z9
-	VADDPS     Z9, Z24, Z24
-	VMULPS     Z7, Z8, Z9
-	VADDPS     Z9, Z25, Z25
-	PREFETCHT1 (R11)
-	PREFETCHT1 64(R11)
-	ADDQ       $+128, R11
-	ADDQ       $+64, SI
-	ADDQ       $+16, R8
-	ADDQ       $+16, R9
-	DECQ       R12
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VPMOVSXBD.Z (R8), K1, Z0
-	VPMOVSXBD.Z (R8)(DI*1), K1, Z1
-	VPMOVSXBD.Z (R8)(DI*2), K1, Z2
-	VPMOVSXBD.Z (R8)(R10*1), K1, Z3
-	VPMOVSXBD.Z (R9), K1, Z4
-	VPMOVSXBD.Z (R9)(DI*1), K1, Z5
-	VPMOVSXBD.Z (R9)(DI*2), K1, Z6
-	VPMOVSXBD.Z (R9)(R10*1), K1, Z7
-	VCVTDQ2PS   Z0, Z0
-	VCVTDQ2PS   Z1, Z1
-	VCVTDQ2PS   Z2, Z2
-	VCVTDQ2PS   Z3, Z3
-	VCVTDQ2PS   Z4, Z4
-	VCVTDQ2PS   Z5, Z5
-	VCVTDQ2PS   Z6, Z6
-	VCVTDQ2PS   Z7, Z7
-	VMOVUPS.Z   (SI), K1, Z8
-	VMULPS      Z0, Z8, Z9
-	VADDPS      Z9, Z10, Z10
-	VMULPS      Z1, Z8, Z9
-	VADDPS      Z9, Z11, Z11
-	VMULPS      Z2, Z8, Z9
-	VADDPS      Z9, Z12, Z12
-	VMULPS      Z3, Z8, Z9
-	VADDPS      Z9, Z13, Z13
-	VMULPS      Z4, Z8, Z9
-	VADDPS      Z9, Z14, Z14
-	VMULPS      Z5, Z8, Z9
-	VADDPS      Z9, Z15, Z15
-	VMULPS      Z6, Z8, Z9
-	VADDPS      Z9, Z16, Z16
-	VMULPS      Z7, Z8, Z9
-	VADDPS      Z9, Z17, Z17
-	VMOVUPS.Z   (SI)(BX*1), K1, Z8
-	VMULPS      Z0, Z8, Z9
-	VADDPS      Z9, Z18, Z18
-	VMULPS      Z1, Z8, Z9
-	VADDPS      Z9, Z19, Z19
-	VMULPS      Z2, Z8, Z9
-	VADDPS      Z9, Z20, Z20
-	VMULPS      Z3, Z8, Z9
-	VADDPS      Z9, Z21, Z21
-	VMULPS      Z4, Z8, Z9
-	VADDPS      Z9, Z22, Z22
-	VMULPS      Z5, Z8, Z9
-	VADDPS      Z9, Z23, Z23
-	VMULPS      Z6, Z8, Z9
-	VADDPS      Z9, Z24, Z24
-	VMULPS      Z7, Z8, Z9
-	VADDPS      Z9, Z25, Z25
-
-done0:
-	VSHUFF64X2    $0x44, Z14, Z10, Z0
-	VSHUFF64X2    $0xee, Z14, Z10, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z22, Z18, Z1
-	VSHUFF64X2    $0xee, Z22, Z18, Z2
-	VADDPS        Z2, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z2
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z2, Z2
-	VSHUFF64X2    $0x44, Z15, Z11, Z0
-	VSHUFF64X2    $0xee, Z15, Z11, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z23, Z19, Z1
-	VSHUFF64X2    $0xee, Z23, Z19, Z3
-	VADDPS        Z3, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z3
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z3, Z3
-	VSHUFF64X2    $0x44, Z16, Z12, Z0
-	VSHUFF64X2    $0xee, Z16, Z12, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z24, Z20, Z1
-	VSHUFF64X2    $0xee, Z24, Z20, Z4
-	VADDPS        Z4, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z4
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z4, Z4
-	VSHUFF64X2    $0x44, Z17, Z13, Z0
-	VSHUFF64X2    $0xee, Z17, Z13, Z1
-	VADDPS        Z1, Z0, Z0
-	VSHUFF64X2    $0x44, Z25, Z21, Z1
-	VSHUFF64X2    $0xee, Z25, Z21, Z5
-	VADDPS        Z5, Z1, Z1
-	VSHUFF32X4    $0x88, Z1, Z0, Z5
-	VSHUFF32X4    $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z5, Z5
-	VUNPCKLPD     Z3, Z2, Z0
-	VUNPCKHPD     Z3, Z2, Z1
-	VADDPS        Z1, Z0, Z0
-	VUNPCKLPD     Z5, Z4, Z1
-	VUNPCKHPD     Z5, Z4, Z2
-	VADDPS        Z2, Z1, Z1
-	VSHUFPS       $0x88, Z1, Z0, Z2
-	VSHUFPS       $0xdd, Z1, Z0, Z0
-	VADDPS        Z0, Z2, Z2
-	VBROADCASTSS  keyScale+48(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	VBROADCASTSS  scale+52(FP), Z0
-	VMULPS        Z0, Z2, Z2
-	MOVQ          stride+40(FP), SI
-	ADDQ          SI, SI
-	ADDQ          SI, SI
-	MOVQ          CX, R8
-	VMOVUPS       Y2, (R8)
-	VEXTRACTF64X4 $0x01, Z2, Y0
-	VMOVUPS       Y0, (R8)(SI*1)
-	ADDQ          $+32, CX
-	ADDQ          DI, AX
-	ADDQ          DI, AX
-	ADDQ          DI, AX
-	ADDQ          DI, AX
-	ADDQ          DI, AX
-	ADDQ          DI, AX
-	ADDQ          DI, AX
-	ADDQ          DI, AX
-	SUBQ          $+8, DX
-	JNZ           tile
-	VZEROUPPER
-	RET
-
-// func dots2x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots2x1Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	MOVQ  dim+24(FP), DI
-	MOVQ  dim+24(FP), SI
-	ANDL  $0x0f, SI
-	MOVL  $0xffffffff, R8
-	BZHIL SI, R8, R8
-	KMOVW R8, K1
-
-tile:
-	MOVQ    q+8(FP), SI
-	MOVQ    AX, R8
-	VPXORD  Z2, Z2, Z2
-	VMOVAPS Z2, Z3
-	LEAQ    (AX)(DI*8), R9
-	MOVQ    dim+24(FP), R10
-	SHRQ    $0x04, R10
-	JZ      tail0
-
-step0:
-	VPMOVSXBD  (R8), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMOVUPS    (SI), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z2, Z2
-	VMOVUPS    (SI)(BX*1), Z1
-	VMULPS     Z0, Z1, Z1
-	VADDPS     Z1, Z3, Z3
-	PREFETCHT1 (R9)
-	ADDQ       $+16, R9
-	ADDQ       $+64, SI
-	ADDQ       $+16, R8
-	DECQ       R10
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VPMOVSXBD.Z (R8), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMOVUPS.Z   (SI), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z2, Z2
-	VMOVUPS.Z   (SI)(BX*1), K1, Z1
-	VMULPS      Z0, Z1, Z1
-	VADDPS      Z1, Z3, Z3
-
-done0:
-	VSHUFF64X2   $0x44, Z2, Z2, Z0
-	VSHUFF64X2   $0xee, Z2, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z1
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z1, Z1
-	VSHUFF64X2   $0x44, Z3, Z3, Z0
-	VSHUFF64X2   $0xee, Z3, Z3, Z3
-	VADDPS       Z3, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z3
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z3, Z3
-	VUNPCKLPD    Z3, Z1, Z0
-	VUNPCKHPD    Z3, Z1, Z1
-	VADDPS       Z1, Z0, Z0
-	VSHUFPS      $0x88, Z0, Z0, Z1
-	VSHUFPS      $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z1, Z1
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z1, Z1
-	VBROADCASTSS scale+52(FP), Z0
-	VMULPS       Z0, Z1, Z1
-	MOVQ         stride+40(FP), SI
-	ADDQ         SI, SI
-	ADDQ         SI, SI
-	MOVQ         CX, R8
-	VMOVSS       X1, (R8)
-	VEXTRACTPS   $0x01, X1, (R8)(SI*1)
-	ADDQ         $+4, CX
-	ADDQ         DI, AX
-	SUBQ         $+1, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots1x8Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots1x8Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	MOVQ  dim+24(FP), SI
-	LEAQ  (SI)(SI*2), R9
-	MOVQ  dim+24(FP), BX
-	ANDL  $0x0f, BX
-	MOVL  $0xffffffff, DI
-	BZHIL BX, DI, DI
-	KMOVW DI, K1
-
-tile:
-	MOVQ    q+8(FP), BX
-	MOVQ    AX, DI
-	LEAQ    (DI)(SI*4), R8
-	VPXORD  Z2, Z2, Z2
-	VMOVAPS Z2, Z3
-	VMOVAPS Z2, Z4
-	VMOVAPS Z2, Z5
-	VMOVAPS Z2, Z6
-	VMOVAPS Z2, Z7
-	VMOVAPS Z2, Z8
-	VMOVAPS Z2, Z9
-	LEAQ    (AX)(SI*8), R10
-	MOVQ    dim+24(FP), R11
-	SHRQ    $0x04, R11
-	JZ      tail0
-
-step0:
-	VMOVUPS    (BX), Z1
-	VPMOVSXBD  (DI), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z2, Z2
-	VPMOVSXBD  (DI)(SI*1), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z3, Z3
-	VPMOVSXBD  (DI)(SI*2), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z4, Z4
-	VPMOVSXBD  (DI)(R9*1), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z5, Z5
-	VPMOVSXBD  (R8), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z6, Z6
-	VPMOVSXBD  (R8)(SI*1), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z7, Z7
-	VPMOVSXBD  (R8)(SI*2), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z8, Z8
-	VPMOVSXBD  (R8)(R9*1), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z9, Z9
-	PREFETCHT1 (R10)
-	PREFETCHT1 64(R10)
-	ADDQ       $+128, R10
-	ADDQ       $+64, BX
-	ADDQ       $+16, DI
-	ADDQ       $+16, R8
-	DECQ       R11
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VMOVUPS.Z   (BX), K1, Z1
-	VPMOVSXBD.Z (DI), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z2, Z2
-	VPMOVSXBD.Z (DI)(SI*1), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z3, Z3
-	VPMOVSXBD.Z (DI)(SI*2), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z4, Z4
-	VPMOVSXBD.Z (DI)(R9*1), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z5, Z5
-	VPMOVSXBD.Z (R8), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z6, Z6
-	VPMOVSXBD.Z (R8)(SI*1), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z7, Z7
-	VPMOVSXBD.Z (R8)(SI*2), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z8, Z8
-	VPMOVSXBD.Z (R8)(R9*1), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z9, Z9
-
-done0:
-	VSHUFF64X2   $0x44, Z6, Z2, Z0
-	VSHUFF64X2   $0xee, Z6, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z1
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z1, Z1
-	VSHUFF64X2   $0x44, Z7, Z3, Z0
-	VSHUFF64X2   $0xee, Z7, Z3, Z3
-	VADDPS       Z3, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z3
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z3, Z3
-	VSHUFF64X2   $0x44, Z8, Z4, Z0
-	VSHUFF64X2   $0xee, Z8, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z4
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z4, Z4
-	VSHUFF64X2   $0x44, Z9, Z5, Z0
-	VSHUFF64X2   $0xee, Z9, Z5, Z5
-	VADDPS       Z5, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z5
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z5, Z5
-	VUNPCKLPD    Z3, Z1, Z0
-	VUNPCKHPD    Z3, Z1, Z1
-	VADDPS       Z1, Z0, Z0
-	VUNPCKLPD    Z5, Z4, Z1
-	VUNPCKHPD    Z5, Z4, Z3
-	VADDPS       Z3, Z1, Z1
-	VSHUFPS      $0x88, Z1, Z0, Z3
-	VSHUFPS      $0xdd, Z1, Z0, Z0
-	VADDPS       Z0, Z3, Z3
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z3, Z3
-	VBROADCASTSS scale+52(FP), Z0
-	VMULPS       Z0, Z3, Z3
-	MOVQ         stride+40(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	MOVQ         CX, BX
-	VMOVUPS      Y3, (BX)
-	ADDQ         $+32, CX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	ADDQ         SI, AX
-	SUBQ         $+8, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots1x1Int8AVX512(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, MMX+
-TEXT ·dots1x1Int8AVX512(SB), NOSPLIT, $0-56
-	MOVQ  keys+16(FP), AX
-	MOVQ  dst+0(FP), CX
-	MOVQ  positions+32(FP), DX
-	MOVQ  dim+24(FP), BX
-	ADDQ  BX, BX
-	ADDQ  BX, BX
-	MOVQ  dim+24(FP), SI
-	MOVQ  dim+24(FP), BX
-	ANDL  $0x0f, BX
-	MOVL  $0xffffffff, DI
-	BZHIL BX, DI, DI
-	KMOVW DI, K1
-
-tile:
-	MOVQ   q+8(FP), BX
-	MOVQ   AX, DI
-	VPXORD Z2, Z2, Z2
-	LEAQ   (AX)(SI*8), R8
-	MOVQ   dim+24(FP), R9
-	SHRQ   $0x04, R9
-	JZ     tail0
-
-step0:
-	VMOVUPS    (BX), Z1
-	VPMOVSXBD  (DI), Z0
-	VCVTDQ2PS  Z0, Z0
-	VMULPS     Z0, Z1, Z0
-	VADDPS     Z0, Z2, Z2
-	PREFETCHT1 (R8)
-	ADDQ       $+16, R8
-	ADDQ       $+64, BX
-	ADDQ       $+16, DI
-	DECQ       R9
-	JNZ        step0
-
-tail0:
-	KTESTW      K1, K1
-	JZ          done0
-	VMOVUPS.Z   (BX), K1, Z1
-	VPMOVSXBD.Z (DI), K1, Z0
-	VCVTDQ2PS   Z0, Z0
-	VMULPS      Z0, Z1, Z0
-	VADDPS      Z0, Z2, Z2
-
-done0:
-	VSHUFF64X2   $0x44, Z2, Z2, Z0
-	VSHUFF64X2   $0xee, Z2, Z2, Z1
-	VADDPS       Z1, Z0, Z0
-	VSHUFF32X4   $0x88, Z0, Z0, Z1
-	VSHUFF32X4   $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z1, Z1
-	VUNPCKLPD    Z1, Z1, Z0
-	VUNPCKHPD    Z1, Z1, Z1
-	VADDPS       Z1, Z0, Z0
-	VSHUFPS      $0x88, Z0, Z0, Z1
-	VSHUFPS      $0xdd, Z0, Z0, Z0
-	VADDPS       Z0, Z1, Z1
-	VBROADCASTSS keyScale+48(FP), Z0
-	VMULPS       Z0, Z1, Z1
-	VBROADCASTSS scale+52(FP), Z0
-	VMULPS       Z0, Z1, Z1
-	MOVQ         stride+40(FP), BX
-	ADDQ         BX, BX
-	ADDQ         BX, BX
-	MOVQ         CX, BX
-	VMOVSS       X1, (BX)
-	ADDQ         $+4, CX
-	ADDQ         SI, AX
-	SUBQ         $+1, DX
-	JNZ          tile
-	VZEROUPPER
-	RET
-
-// func dots8x2BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x2BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots8x2BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x2BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -5296,9 +3143,7 @@ done0:
 	VSHUFPS       $0x88, Z4, Z3, Z6
 	VSHUFPS       $0xdd, Z4, Z3, Z3
 	VADDPS        Z3, Z6, Z6
-	VBROADCASTSS  keyScale+48(FP), Z3
-	VMULPS        Z3, Z6, Z6
-	VBROADCASTSS  scale+52(FP), Z3
+	VBROADCASTSS  scale+48(FP), Z3
 	VMULPS        Z3, Z6, Z6
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -5325,9 +3170,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots8x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots8x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots8x1BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots8x1BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -5468,9 +3313,7 @@ done0:
 	VSHUFPS       $0x88, Z4, Z2, Z5
 	VSHUFPS       $0xdd, Z4, Z2, Z2
 	VADDPS        Z2, Z5, Z5
-	VBROADCASTSS  keyScale+48(FP), Z2
-	VMULPS        Z2, Z5, Z5
-	VBROADCASTSS  scale+52(FP), Z2
+	VBROADCASTSS  scale+48(FP), Z2
 	VMULPS        Z2, Z5, Z5
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -5494,9 +3337,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots4x4BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x4BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots4x4BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x4BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -5693,9 +3536,7 @@ done0:
 	VSHUFPS       $0x88, Z6, Z5, Z8
 	VSHUFPS       $0xdd, Z6, Z5, Z5
 	VADDPS        Z5, Z8, Z8
-	VBROADCASTSS  keyScale+48(FP), Z5
-	VMULPS        Z5, Z8, Z8
-	VBROADCASTSS  scale+52(FP), Z5
+	VBROADCASTSS  scale+48(FP), Z5
 	VMULPS        Z5, Z8, Z8
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -5719,9 +3560,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots4x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots4x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots4x1BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots4x1BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -5832,9 +3673,7 @@ done0:
 	VSHUFPS      $0x88, Z4, Z2, Z5
 	VSHUFPS      $0xdd, Z4, Z2, Z2
 	VADDPS       Z2, Z5, Z5
-	VBROADCASTSS keyScale+48(FP), Z2
-	VMULPS       Z2, Z5, Z5
-	VBROADCASTSS scale+52(FP), Z2
+	VBROADCASTSS scale+48(FP), Z2
 	VMULPS       Z2, Z5, Z5
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -5852,9 +3691,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots2x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots2x8BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x8BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -6066,9 +3905,7 @@ done0:
 	VSHUFPS       $0x88, Z10, Z9, Z12
 	VSHUFPS       $0xdd, Z10, Z9, Z9
 	VADDPS        Z9, Z12, Z12
-	VBROADCASTSS  keyScale+48(FP), Z9
-	VMULPS        Z9, Z12, Z12
-	VBROADCASTSS  scale+52(FP), Z9
+	VBROADCASTSS  scale+48(FP), Z9
 	VMULPS        Z9, Z12, Z12
 	MOVQ          stride+40(FP), SI
 	ADDQ          SI, SI
@@ -6091,9 +3928,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots2x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots2x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots2x1BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots2x1BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -6174,9 +4011,7 @@ done0:
 	VSHUFPS      $0x88, Z2, Z2, Z4
 	VSHUFPS      $0xdd, Z2, Z2, Z2
 	VADDPS       Z2, Z4, Z4
-	VBROADCASTSS keyScale+48(FP), Z2
-	VMULPS       Z2, Z4, Z4
-	VBROADCASTSS scale+52(FP), Z2
+	VBROADCASTSS scale+48(FP), Z2
 	VMULPS       Z2, Z4, Z4
 	MOVQ         stride+40(FP), SI
 	ADDQ         SI, SI
@@ -6191,9 +4026,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots1x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x8BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots1x8BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x8BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -6351,9 +4186,7 @@ done0:
 	VSHUFPS      $0x88, Z11, Z9, Z12
 	VSHUFPS      $0xdd, Z11, Z9, Z9
 	VADDPS       Z9, Z12, Z12
-	VBROADCASTSS keyScale+48(FP), Z9
-	VMULPS       Z9, Z12, Z12
-	VBROADCASTSS scale+52(FP), Z9
+	VBROADCASTSS scale+48(FP), Z9
 	VMULPS       Z9, Z12, Z12
 	MOVQ         stride+40(FP), BX
 	ADDQ         BX, BX
@@ -6374,9 +4207,9 @@ done0:
 	VZEROUPPER
 	RET
 
-// func dots1x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
+// func dots1x1BF16AVX512(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
-TEXT ·dots1x1BF16AVX512(SB), NOSPLIT, $0-56
+TEXT ·dots1x1BF16AVX512(SB), NOSPLIT, $0-52
 	MOVQ        keys+16(FP), AX
 	MOVQ        dst+0(FP), CX
 	MOVQ        positions+32(FP), DX
@@ -6444,9 +4277,7 @@ done0:
 	VSHUFPS      $0x88, Z2, Z2, Z4
 	VSHUFPS      $0xdd, Z2, Z2, Z2
 	VADDPS       Z2, Z4, Z4
-	VBROADCASTSS keyScale+48(FP), Z2
-	VMULPS       Z2, Z4, Z4
-	VBROADCASTSS scale+52(FP), Z2
+	VBROADCASTSS scale+48(FP), Z2
 	VMULPS       Z2, Z4, Z4
 	MOVQ         stride+40(FP), BX
 	ADDQ         BX, BX

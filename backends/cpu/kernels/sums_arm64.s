@@ -4,8 +4,8 @@
 
 #include "textflag.h"
 
-// func dots6x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots6x1F32NEON(SB), NOSPLIT, $0-56
+// func dots6x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots6x1F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -132,8 +132,7 @@ step:
 	SUBS	$1, R13, R13
 	BNE	step
 	MOVD	R0, R15
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
+	FMOVS	scale+48(FP), F24
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -154,7 +153,6 @@ step:
 	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
 	MOVD	R15, R19
 	VST1.P	V1.S[0], 4(R19)
 	ADD	R5, R15, R15
@@ -177,7 +175,6 @@ step:
 	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
 	ADD	R5, R15, R15
 	MOVD	R15, R19
 	VST1.P	V17.S[0], 4(R19)
@@ -190,8 +187,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots4x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots4x1F32NEON(SB), NOSPLIT, $0-56
+// func dots4x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots4x1F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -284,8 +281,7 @@ step:
 	SUBS	$1, R11, R11
 	BNE	step
 	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F16
-	FMOVS	scale+52(FP), F17
+	FMOVS	scale+48(FP), F16
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -306,7 +302,6 @@ step:
 	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD	$0x4f919021 // fmul v1.4s, v1.4s, v17.s[0]
 	MOVD	R13, R14
 	VST1.P	V1.S[0], 4(R14)
 	ADD	R5, R13, R13
@@ -324,8 +319,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots3x2F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots3x2F32NEON(SB), NOSPLIT, $0-56
+// func dots3x2F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots3x2F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -442,8 +437,7 @@ step:
 	SUBS	$1, R11, R11
 	BNE	step
 	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
+	FMOVS	scale+48(FP), F24
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -464,7 +458,6 @@ step:
 	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
 	MOVD	R13, R14
 	VST1.P	V1.S[0], 4(R14)
 	VST1.P	V1.S[1], 4(R14)
@@ -483,7 +476,6 @@ step:
 	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
 	ADD	R5, R13, R13
 	MOVD	R13, R14
 	VST1.P	V17.S[0], 4(R14)
@@ -494,8 +486,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots3x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots3x1F32NEON(SB), NOSPLIT, $0-56
+// func dots3x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots3x1F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -571,8 +563,7 @@ step:
 	SUBS	$1, R10, R10
 	BNE	step
 	MOVD	R0, R12
-	FMOVS	keyScale+48(FP), F12
-	FMOVS	scale+52(FP), F13
+	FMOVS	scale+48(FP), F12
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -590,7 +581,6 @@ step:
 	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f8c9021 // fmul v1.4s, v1.4s, v12.s[0]
-	WORD	$0x4f8d9021 // fmul v1.4s, v1.4s, v13.s[0]
 	MOVD	R12, R13
 	VST1.P	V1.S[0], 4(R13)
 	ADD	R5, R12, R12
@@ -605,8 +595,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots2x3F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots2x3F32NEON(SB), NOSPLIT, $0-56
+// func dots2x3F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots2x3F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -723,8 +713,7 @@ step:
 	SUBS	$1, R11, R11
 	BNE	step
 	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
+	FMOVS	scale+48(FP), F24
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -745,7 +734,6 @@ step:
 	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
 	MOVD	R13, R14
 	VST1.P	V1.S[0], 4(R14)
 	VST1.P	V1.S[1], 4(R14)
@@ -764,7 +752,6 @@ step:
 	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
 	VST1.P	V17.S[0], 4(R14)
 	VST1.P	V17.S[1], 4(R14)
 	ADD	$12, R0, R0
@@ -773,8 +760,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots2x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots2x1F32NEON(SB), NOSPLIT, $0-56
+// func dots2x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots2x1F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -833,8 +820,7 @@ step:
 	SUBS	$1, R9, R9
 	BNE	step
 	MOVD	R0, R11
-	FMOVS	keyScale+48(FP), F8
-	FMOVS	scale+52(FP), F9
+	FMOVS	scale+48(FP), F8
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -846,7 +832,6 @@ step:
 	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
 	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD	$0x4f889021 // fmul v1.4s, v1.4s, v8.s[0]
-	WORD	$0x4f899021 // fmul v1.4s, v1.4s, v9.s[0]
 	MOVD	R11, R12
 	VST1.P	V1.S[0], 4(R12)
 	ADD	R5, R11, R11
@@ -858,8 +843,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots1x6F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots1x6F32NEON(SB), NOSPLIT, $0-56
+// func dots1x6F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots1x6F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -986,8 +971,7 @@ step:
 	SUBS	$1, R13, R13
 	BNE	step
 	MOVD	R0, R15
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
+	FMOVS	scale+48(FP), F24
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -1008,7 +992,6 @@ step:
 	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
 	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
 	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
 	MOVD	R15, R19
 	VST1.P	V1.S[0], 4(R19)
 	VST1.P	V1.S[1], 4(R19)
@@ -1025,7 +1008,6 @@ step:
 	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
 	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
 	VST1.P	V17.S[0], 4(R19)
 	VST1.P	V17.S[1], 4(R19)
 	ADD	$24, R0, R0
@@ -1034,8 +1016,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots1x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots1x1F32NEON(SB), NOSPLIT, $0-56
+// func dots1x1F32NEON(dst *float32, q *float32, keys *float32, dim int, positions int, stride int, scale float32)
+TEXT ·dots1x1F32NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -1077,8 +1059,7 @@ step:
 	SUBS	$1, R8, R8
 	BNE	step
 	MOVD	R0, R10
-	FMOVS	keyScale+48(FP), F4
-	FMOVS	scale+52(FP), F5
+	FMOVS	scale+48(FP), F4
 	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -1087,7 +1068,6 @@ step:
 	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
 	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD	$0x4f849021 // fmul v1.4s, v1.4s, v4.s[0]
-	WORD	$0x4f859021 // fmul v1.4s, v1.4s, v5.s[0]
 	MOVD	R10, R11
 	VST1.P	V1.S[0], 4(R11)
 	ADD	$4, R0, R0
@@ -1096,1245 +1076,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots6x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots6x1Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-	ADD	R3, R8, R9
-	ADD	R3, R9, R10
-	ADD	R3, R10, R11
-
-tile:
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-	ADD	R3, R8, R9
-	ADD	R3, R9, R10
-	ADD	R3, R10, R11
-	MOVD	R1, R12
-	ADD	R4, R12, R14
-	LSR	$6, R3, R13
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-	VMOVI	$0, V16.B16
-	VMOVI	$0, V17.B16
-	VMOVI	$0, V18.B16
-	VMOVI	$0, V19.B16
-	VMOVI	$0, V20.B16
-	VMOVI	$0, V21.B16
-	VMOVI	$0, V22.B16
-	VMOVI	$0, V23.B16
-
-step:
-	PRFM	(R14), PLDL1KEEP
-	ADD	$16, R14, R14
-	FMOVD	(R12), F24
-	WORD	$0x0f08a718 // sxtl v24.8h, v24.8b
-	WORD	$0x4f10a719 // sxtl2 v25.4s, v24.8h
-	WORD	$0x0f10a718 // sxtl v24.4s, v24.4h
-	WORD	$0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD	$0x4e21db18 // scvtf v24.4s, v24.4s
-	FLDPQ	(R6), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd400 // fadd v0.4s, v0.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd421 // fadd v1.4s, v1.4s, v28.4s
-	FLDPQ	(R7), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd484 // fadd v4.4s, v4.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd4a5 // fadd v5.4s, v5.4s, v28.4s
-	FLDPQ	(R8), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd508 // fadd v8.4s, v8.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd529 // fadd v9.4s, v9.4s, v28.4s
-	FLDPQ	(R9), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd58c // fadd v12.4s, v12.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd5ad // fadd v13.4s, v13.4s, v28.4s
-	FLDPQ	(R10), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd610 // fadd v16.4s, v16.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd631 // fadd v17.4s, v17.4s, v28.4s
-	FLDPQ	(R11), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd694 // fadd v20.4s, v20.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd6b5 // fadd v21.4s, v21.4s, v28.4s
-	FMOVD	8(R12), F24
-	WORD	$0x0f08a718 // sxtl v24.8h, v24.8b
-	WORD	$0x4f10a719 // sxtl2 v25.4s, v24.8h
-	WORD	$0x0f10a718 // sxtl v24.4s, v24.4h
-	WORD	$0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD	$0x4e21db18 // scvtf v24.4s, v24.4s
-	FLDPQ	32(R6), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd442 // fadd v2.4s, v2.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd463 // fadd v3.4s, v3.4s, v28.4s
-	FLDPQ	32(R7), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd4c6 // fadd v6.4s, v6.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd4e7 // fadd v7.4s, v7.4s, v28.4s
-	FLDPQ	32(R8), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd54a // fadd v10.4s, v10.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd56b // fadd v11.4s, v11.4s, v28.4s
-	FLDPQ	32(R9), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd5ce // fadd v14.4s, v14.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd5ef // fadd v15.4s, v15.4s, v28.4s
-	FLDPQ	32(R10), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd652 // fadd v18.4s, v18.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd673 // fadd v19.4s, v19.4s, v28.4s
-	FLDPQ	32(R11), (F26, F27)
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd6d6 // fadd v22.4s, v22.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd6f7 // fadd v23.4s, v23.4s, v28.4s
-	ADD	$64, R6, R6
-	ADD	$64, R7, R7
-	ADD	$64, R8, R8
-	ADD	$64, R9, R9
-	ADD	$64, R10, R10
-	ADD	$64, R11, R11
-	ADD	$16, R12, R12
-	SUBS	$1, R13, R13
-	BNE	step
-	MOVD	R0, R15
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD	$0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
-	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD	$0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
-	WORD	$0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
-	WORD	$0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
-	WORD	$0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
-	VZIP1	V4.D2, V0.D2, V1.D2
-	VZIP2	V4.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	VZIP1	V12.D2, V8.D2, V9.D2
-	VZIP2	V12.D2, V8.D2, V8.D2
-	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
-	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
-	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R15, R19
-	VST1.P	V1.S[0], 4(R19)
-	ADD	R5, R15, R15
-	MOVD	R15, R19
-	VST1.P	V1.S[1], 4(R19)
-	ADD	R5, R15, R15
-	MOVD	R15, R19
-	VST1.P	V1.S[2], 4(R19)
-	ADD	R5, R15, R15
-	MOVD	R15, R19
-	VST1.P	V1.S[3], 4(R19)
-	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
-	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
-	WORD	$0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
-	WORD	$0x4e37d6b5 // fadd v21.4s, v21.4s, v23.4s
-	WORD	$0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	VZIP1	V20.D2, V16.D2, V17.D2
-	VZIP2	V20.D2, V16.D2, V16.D2
-	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
-	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
-	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	ADD	R5, R15, R15
-	MOVD	R15, R19
-	VST1.P	V17.S[0], 4(R19)
-	ADD	R5, R15, R15
-	MOVD	R15, R19
-	VST1.P	V17.S[1], 4(R19)
-	ADD	$4, R0, R0
-	MOVD	R12, R1
-	SUBS	$1, R2, R2
-	BNE	tile
-	RET	
-
-// func dots4x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots4x1Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-	ADD	R3, R8, R9
-
-tile:
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-	ADD	R3, R8, R9
-	MOVD	R1, R10
-	ADD	R4, R10, R12
-	LSR	$6, R3, R11
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-
-step:
-	PRFM	(R12), PLDL1KEEP
-	ADD	$16, R12, R12
-	FMOVD	(R10), F16
-	WORD	$0x0f08a610 // sxtl v16.8h, v16.8b
-	WORD	$0x4f10a611 // sxtl2 v17.4s, v16.8h
-	WORD	$0x0f10a610 // sxtl v16.4s, v16.4h
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
-	FLDPQ	(R6), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
-	FLDPQ	(R7), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
-	FLDPQ	(R8), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d508 // fadd v8.4s, v8.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d529 // fadd v9.4s, v9.4s, v20.4s
-	FLDPQ	(R9), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
-	FMOVD	8(R10), F16
-	WORD	$0x0f08a610 // sxtl v16.8h, v16.8b
-	WORD	$0x4f10a611 // sxtl2 v17.4s, v16.8h
-	WORD	$0x0f10a610 // sxtl v16.4s, v16.4h
-	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
-	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
-	FLDPQ	32(R6), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d442 // fadd v2.4s, v2.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d463 // fadd v3.4s, v3.4s, v20.4s
-	FLDPQ	32(R7), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d4c6 // fadd v6.4s, v6.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d4e7 // fadd v7.4s, v7.4s, v20.4s
-	FLDPQ	32(R8), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d54a // fadd v10.4s, v10.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
-	FLDPQ	32(R9), (F18, F19)
-	WORD	$0x6e30de54 // fmul v20.4s, v18.4s, v16.4s
-	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
-	WORD	$0x6e31de74 // fmul v20.4s, v19.4s, v17.4s
-	WORD	$0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
-	ADD	$64, R6, R6
-	ADD	$64, R7, R7
-	ADD	$64, R8, R8
-	ADD	$64, R9, R9
-	ADD	$16, R10, R10
-	SUBS	$1, R11, R11
-	BNE	step
-	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F16
-	FMOVS	scale+52(FP), F17
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD	$0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
-	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD	$0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
-	WORD	$0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
-	WORD	$0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
-	WORD	$0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
-	VZIP1	V4.D2, V0.D2, V1.D2
-	VZIP2	V4.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	VZIP1	V12.D2, V8.D2, V9.D2
-	VZIP2	V12.D2, V8.D2, V8.D2
-	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
-	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
-	WORD	$0x4f909021 // fmul v1.4s, v1.4s, v16.s[0]
-	WORD	$0x4f919021 // fmul v1.4s, v1.4s, v17.s[0]
-	MOVD	R13, R14
-	VST1.P	V1.S[0], 4(R14)
-	ADD	R5, R13, R13
-	MOVD	R13, R14
-	VST1.P	V1.S[1], 4(R14)
-	ADD	R5, R13, R13
-	MOVD	R13, R14
-	VST1.P	V1.S[2], 4(R14)
-	ADD	R5, R13, R13
-	MOVD	R13, R14
-	VST1.P	V1.S[3], 4(R14)
-	ADD	$4, R0, R0
-	MOVD	R10, R1
-	SUBS	$1, R2, R2
-	BNE	tile
-	RET	
-
-// func dots3x2Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots3x2Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-
-tile:
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-	MOVD	R1, R9
-	ADD	R4, R9, R10
-	ADD	R4, R10, R12
-	LSR	$6, R3, R11
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-	VMOVI	$0, V16.B16
-	VMOVI	$0, V17.B16
-	VMOVI	$0, V18.B16
-	VMOVI	$0, V19.B16
-	VMOVI	$0, V20.B16
-	VMOVI	$0, V21.B16
-	VMOVI	$0, V22.B16
-	VMOVI	$0, V23.B16
-
-step:
-	PRFM	(R12), PLDL1KEEP
-	ADD	$32, R12, R12
-	FMOVD	(R9), F24
-	WORD	$0x0f08a718 // sxtl v24.8h, v24.8b
-	WORD	$0x4f10a719 // sxtl2 v25.4s, v24.8h
-	WORD	$0x0f10a718 // sxtl v24.4s, v24.4h
-	WORD	$0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD	$0x4e21db18 // scvtf v24.4s, v24.4s
-	FMOVD	(R10), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	FLDPQ	(R6), (F28, F29)
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed400 // fadd v0.4s, v0.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed421 // fadd v1.4s, v1.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed4a5 // fadd v5.4s, v5.4s, v30.4s
-	FLDPQ	(R7), (F28, F29)
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed508 // fadd v8.4s, v8.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed58c // fadd v12.4s, v12.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed529 // fadd v9.4s, v9.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed5ad // fadd v13.4s, v13.4s, v30.4s
-	FLDPQ	(R8), (F28, F29)
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed610 // fadd v16.4s, v16.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed694 // fadd v20.4s, v20.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed631 // fadd v17.4s, v17.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed6b5 // fadd v21.4s, v21.4s, v30.4s
-	FMOVD	8(R9), F24
-	WORD	$0x0f08a718 // sxtl v24.8h, v24.8b
-	WORD	$0x4f10a719 // sxtl2 v25.4s, v24.8h
-	WORD	$0x0f10a718 // sxtl v24.4s, v24.4h
-	WORD	$0x4e21db39 // scvtf v25.4s, v25.4s
-	WORD	$0x4e21db18 // scvtf v24.4s, v24.4s
-	FMOVD	8(R10), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	FLDPQ	32(R6), (F28, F29)
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed442 // fadd v2.4s, v2.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed4c6 // fadd v6.4s, v6.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed463 // fadd v3.4s, v3.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed4e7 // fadd v7.4s, v7.4s, v30.4s
-	FLDPQ	32(R7), (F28, F29)
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed5ce // fadd v14.4s, v14.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed56b // fadd v11.4s, v11.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed5ef // fadd v15.4s, v15.4s, v30.4s
-	FLDPQ	32(R8), (F28, F29)
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed652 // fadd v18.4s, v18.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed6d6 // fadd v22.4s, v22.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed673 // fadd v19.4s, v19.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed6f7 // fadd v23.4s, v23.4s, v30.4s
-	ADD	$64, R6, R6
-	ADD	$64, R7, R7
-	ADD	$64, R8, R8
-	ADD	$16, R9, R9
-	ADD	$16, R10, R10
-	SUBS	$1, R11, R11
-	BNE	step
-	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD	$0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
-	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD	$0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
-	WORD	$0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
-	WORD	$0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
-	WORD	$0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
-	VZIP1	V4.D2, V0.D2, V1.D2
-	VZIP2	V4.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	VZIP1	V12.D2, V8.D2, V9.D2
-	VZIP2	V12.D2, V8.D2, V8.D2
-	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
-	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
-	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R13, R14
-	VST1.P	V1.S[0], 4(R14)
-	VST1.P	V1.S[1], 4(R14)
-	ADD	R5, R13, R13
-	MOVD	R13, R14
-	VST1.P	V1.S[2], 4(R14)
-	VST1.P	V1.S[3], 4(R14)
-	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
-	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
-	WORD	$0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
-	WORD	$0x4e37d6b5 // fadd v21.4s, v21.4s, v23.4s
-	WORD	$0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	VZIP1	V20.D2, V16.D2, V17.D2
-	VZIP2	V20.D2, V16.D2, V16.D2
-	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
-	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
-	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	ADD	R5, R13, R13
-	MOVD	R13, R14
-	VST1.P	V17.S[0], 4(R14)
-	VST1.P	V17.S[1], 4(R14)
-	ADD	$8, R0, R0
-	MOVD	R10, R1
-	SUBS	$2, R2, R2
-	BNE	tile
-	RET	
-
-// func dots3x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots3x1Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-
-tile:
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	ADD	R3, R7, R8
-	MOVD	R1, R9
-	ADD	R4, R9, R11
-	LSR	$6, R3, R10
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-
-step:
-	PRFM	(R11), PLDL1KEEP
-	ADD	$16, R11, R11
-	FMOVD	(R9), F12
-	WORD	$0x0f08a58c // sxtl v12.8h, v12.8b
-	WORD	$0x4f10a58d // sxtl2 v13.4s, v12.8h
-	WORD	$0x0f10a58c // sxtl v12.4s, v12.4h
-	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
-	FLDPQ	(R6), (F14, F15)
-	WORD	$0x6e2cddd0 // fmul v16.4s, v14.4s, v12.4s
-	WORD	$0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
-	WORD	$0x6e2dddf0 // fmul v16.4s, v15.4s, v13.4s
-	WORD	$0x4e30d421 // fadd v1.4s, v1.4s, v16.4s
-	FLDPQ	(R7), (F14, F15)
-	WORD	$0x6e2cddd0 // fmul v16.4s, v14.4s, v12.4s
-	WORD	$0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
-	WORD	$0x6e2dddf0 // fmul v16.4s, v15.4s, v13.4s
-	WORD	$0x4e30d4a5 // fadd v5.4s, v5.4s, v16.4s
-	FLDPQ	(R8), (F14, F15)
-	WORD	$0x6e2cddd0 // fmul v16.4s, v14.4s, v12.4s
-	WORD	$0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
-	WORD	$0x6e2dddf0 // fmul v16.4s, v15.4s, v13.4s
-	WORD	$0x4e30d529 // fadd v9.4s, v9.4s, v16.4s
-	FMOVD	8(R9), F12
-	WORD	$0x0f08a58c // sxtl v12.8h, v12.8b
-	WORD	$0x4f10a58d // sxtl2 v13.4s, v12.8h
-	WORD	$0x0f10a58c // sxtl v12.4s, v12.4h
-	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
-	FLDPQ	32(R6), (F14, F15)
-	WORD	$0x6e2cddd0 // fmul v16.4s, v14.4s, v12.4s
-	WORD	$0x4e30d442 // fadd v2.4s, v2.4s, v16.4s
-	WORD	$0x6e2dddf0 // fmul v16.4s, v15.4s, v13.4s
-	WORD	$0x4e30d463 // fadd v3.4s, v3.4s, v16.4s
-	FLDPQ	32(R7), (F14, F15)
-	WORD	$0x6e2cddd0 // fmul v16.4s, v14.4s, v12.4s
-	WORD	$0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
-	WORD	$0x6e2dddf0 // fmul v16.4s, v15.4s, v13.4s
-	WORD	$0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
-	FLDPQ	32(R8), (F14, F15)
-	WORD	$0x6e2cddd0 // fmul v16.4s, v14.4s, v12.4s
-	WORD	$0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
-	WORD	$0x6e2dddf0 // fmul v16.4s, v15.4s, v13.4s
-	WORD	$0x4e30d56b // fadd v11.4s, v11.4s, v16.4s
-	ADD	$64, R6, R6
-	ADD	$64, R7, R7
-	ADD	$64, R8, R8
-	ADD	$16, R9, R9
-	SUBS	$1, R10, R10
-	BNE	step
-	MOVD	R0, R12
-	FMOVS	keyScale+48(FP), F12
-	FMOVS	scale+52(FP), F13
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD	$0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
-	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD	$0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
-	WORD	$0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	VZIP1	V4.D2, V0.D2, V1.D2
-	VZIP2	V4.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	VZIP1	V8.D2, V8.D2, V9.D2
-	VZIP2	V8.D2, V8.D2, V8.D2
-	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
-	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
-	WORD	$0x4f8c9021 // fmul v1.4s, v1.4s, v12.s[0]
-	WORD	$0x4f8d9021 // fmul v1.4s, v1.4s, v13.s[0]
-	MOVD	R12, R13
-	VST1.P	V1.S[0], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[1], 4(R13)
-	ADD	R5, R12, R12
-	MOVD	R12, R13
-	VST1.P	V1.S[2], 4(R13)
-	ADD	$4, R0, R0
-	MOVD	R9, R1
-	SUBS	$1, R2, R2
-	BNE	tile
-	RET	
-
-// func dots2x3Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots2x3Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-
-tile:
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	MOVD	R1, R8
-	ADD	R4, R8, R9
-	ADD	R4, R9, R10
-	ADD	R4, R10, R12
-	LSR	$6, R3, R11
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-	VMOVI	$0, V16.B16
-	VMOVI	$0, V17.B16
-	VMOVI	$0, V18.B16
-	VMOVI	$0, V19.B16
-	VMOVI	$0, V20.B16
-	VMOVI	$0, V21.B16
-	VMOVI	$0, V22.B16
-	VMOVI	$0, V23.B16
-
-step:
-	PRFM	(R12), PLDL1KEEP
-	ADD	$48, R12, R12
-	FLDPQ	(R6), (F24, F25)
-	FLDPQ	(R7), (F26, F27)
-	FMOVD	(R8), F28
-	WORD	$0x0f08a79c // sxtl v28.8h, v28.8b
-	WORD	$0x4f10a79d // sxtl2 v29.4s, v28.8h
-	WORD	$0x0f10a79c // sxtl v28.4s, v28.4h
-	WORD	$0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD	$0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed400 // fadd v0.4s, v0.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed58c // fadd v12.4s, v12.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed421 // fadd v1.4s, v1.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed5ad // fadd v13.4s, v13.4s, v30.4s
-	FMOVD	(R9), F28
-	WORD	$0x0f08a79c // sxtl v28.8h, v28.8b
-	WORD	$0x4f10a79d // sxtl2 v29.4s, v28.8h
-	WORD	$0x0f10a79c // sxtl v28.4s, v28.4h
-	WORD	$0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD	$0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed484 // fadd v4.4s, v4.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed610 // fadd v16.4s, v16.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed4a5 // fadd v5.4s, v5.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed631 // fadd v17.4s, v17.4s, v30.4s
-	FMOVD	(R10), F28
-	WORD	$0x0f08a79c // sxtl v28.8h, v28.8b
-	WORD	$0x4f10a79d // sxtl2 v29.4s, v28.8h
-	WORD	$0x0f10a79c // sxtl v28.4s, v28.4h
-	WORD	$0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD	$0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed508 // fadd v8.4s, v8.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed694 // fadd v20.4s, v20.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed529 // fadd v9.4s, v9.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed6b5 // fadd v21.4s, v21.4s, v30.4s
-	FLDPQ	32(R6), (F24, F25)
-	FLDPQ	32(R7), (F26, F27)
-	FMOVD	8(R8), F28
-	WORD	$0x0f08a79c // sxtl v28.8h, v28.8b
-	WORD	$0x4f10a79d // sxtl2 v29.4s, v28.8h
-	WORD	$0x0f10a79c // sxtl v28.4s, v28.4h
-	WORD	$0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD	$0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed442 // fadd v2.4s, v2.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed5ce // fadd v14.4s, v14.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed463 // fadd v3.4s, v3.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed5ef // fadd v15.4s, v15.4s, v30.4s
-	FMOVD	8(R9), F28
-	WORD	$0x0f08a79c // sxtl v28.8h, v28.8b
-	WORD	$0x4f10a79d // sxtl2 v29.4s, v28.8h
-	WORD	$0x0f10a79c // sxtl v28.4s, v28.4h
-	WORD	$0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD	$0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed4c6 // fadd v6.4s, v6.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed652 // fadd v18.4s, v18.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed4e7 // fadd v7.4s, v7.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed673 // fadd v19.4s, v19.4s, v30.4s
-	FMOVD	8(R10), F28
-	WORD	$0x0f08a79c // sxtl v28.8h, v28.8b
-	WORD	$0x4f10a79d // sxtl2 v29.4s, v28.8h
-	WORD	$0x0f10a79c // sxtl v28.4s, v28.4h
-	WORD	$0x4e21dbbd // scvtf v29.4s, v29.4s
-	WORD	$0x4e21db9c // scvtf v28.4s, v28.4s
-	WORD	$0x6e38df9e // fmul v30.4s, v28.4s, v24.4s
-	WORD	$0x4e3ed54a // fadd v10.4s, v10.4s, v30.4s
-	WORD	$0x6e3adf9e // fmul v30.4s, v28.4s, v26.4s
-	WORD	$0x4e3ed6d6 // fadd v22.4s, v22.4s, v30.4s
-	WORD	$0x6e39dfbe // fmul v30.4s, v29.4s, v25.4s
-	WORD	$0x4e3ed56b // fadd v11.4s, v11.4s, v30.4s
-	WORD	$0x6e3bdfbe // fmul v30.4s, v29.4s, v27.4s
-	WORD	$0x4e3ed6f7 // fadd v23.4s, v23.4s, v30.4s
-	ADD	$64, R6, R6
-	ADD	$64, R7, R7
-	ADD	$16, R8, R8
-	ADD	$16, R9, R9
-	ADD	$16, R10, R10
-	SUBS	$1, R11, R11
-	BNE	step
-	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD	$0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
-	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD	$0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
-	WORD	$0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
-	WORD	$0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
-	WORD	$0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
-	VZIP1	V4.D2, V0.D2, V1.D2
-	VZIP2	V4.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	VZIP1	V12.D2, V8.D2, V9.D2
-	VZIP2	V12.D2, V8.D2, V8.D2
-	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
-	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
-	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R13, R14
-	VST1.P	V1.S[0], 4(R14)
-	VST1.P	V1.S[1], 4(R14)
-	VST1.P	V1.S[2], 4(R14)
-	ADD	R5, R13, R13
-	MOVD	R13, R14
-	VST1.P	V1.S[3], 4(R14)
-	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
-	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
-	WORD	$0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
-	WORD	$0x4e37d6b5 // fadd v21.4s, v21.4s, v23.4s
-	WORD	$0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	VZIP1	V20.D2, V16.D2, V17.D2
-	VZIP2	V20.D2, V16.D2, V16.D2
-	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
-	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
-	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	VST1.P	V17.S[0], 4(R14)
-	VST1.P	V17.S[1], 4(R14)
-	ADD	$12, R0, R0
-	MOVD	R10, R1
-	SUBS	$3, R2, R2
-	BNE	tile
-	RET	
-
-// func dots2x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots2x1Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-
-tile:
-	MOVD	q+8(FP), R6
-	ADD	R3, R6, R7
-	MOVD	R1, R8
-	ADD	R4, R8, R10
-	LSR	$6, R3, R9
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-
-step:
-	PRFM	(R10), PLDL1KEEP
-	ADD	$16, R10, R10
-	FMOVD	(R8), F8
-	WORD	$0x0f08a508 // sxtl v8.8h, v8.8b
-	WORD	$0x4f10a509 // sxtl2 v9.4s, v8.8h
-	WORD	$0x0f10a508 // sxtl v8.4s, v8.4h
-	WORD	$0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD	$0x4e21d908 // scvtf v8.4s, v8.4s
-	FLDPQ	(R6), (F10, F11)
-	WORD	$0x6e28dd4c // fmul v12.4s, v10.4s, v8.4s
-	WORD	$0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
-	WORD	$0x6e29dd6c // fmul v12.4s, v11.4s, v9.4s
-	WORD	$0x4e2cd421 // fadd v1.4s, v1.4s, v12.4s
-	FLDPQ	(R7), (F10, F11)
-	WORD	$0x6e28dd4c // fmul v12.4s, v10.4s, v8.4s
-	WORD	$0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
-	WORD	$0x6e29dd6c // fmul v12.4s, v11.4s, v9.4s
-	WORD	$0x4e2cd4a5 // fadd v5.4s, v5.4s, v12.4s
-	FMOVD	8(R8), F8
-	WORD	$0x0f08a508 // sxtl v8.8h, v8.8b
-	WORD	$0x4f10a509 // sxtl2 v9.4s, v8.8h
-	WORD	$0x0f10a508 // sxtl v8.4s, v8.4h
-	WORD	$0x4e21d929 // scvtf v9.4s, v9.4s
-	WORD	$0x4e21d908 // scvtf v8.4s, v8.4s
-	FLDPQ	32(R6), (F10, F11)
-	WORD	$0x6e28dd4c // fmul v12.4s, v10.4s, v8.4s
-	WORD	$0x4e2cd442 // fadd v2.4s, v2.4s, v12.4s
-	WORD	$0x6e29dd6c // fmul v12.4s, v11.4s, v9.4s
-	WORD	$0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
-	FLDPQ	32(R7), (F10, F11)
-	WORD	$0x6e28dd4c // fmul v12.4s, v10.4s, v8.4s
-	WORD	$0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
-	WORD	$0x6e29dd6c // fmul v12.4s, v11.4s, v9.4s
-	WORD	$0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
-	ADD	$64, R6, R6
-	ADD	$64, R7, R7
-	ADD	$16, R8, R8
-	SUBS	$1, R9, R9
-	BNE	step
-	MOVD	R0, R11
-	FMOVS	keyScale+48(FP), F8
-	FMOVS	scale+52(FP), F9
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD	$0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
-	VZIP1	V4.D2, V0.D2, V1.D2
-	VZIP2	V4.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
-	WORD	$0x4f889021 // fmul v1.4s, v1.4s, v8.s[0]
-	WORD	$0x4f899021 // fmul v1.4s, v1.4s, v9.s[0]
-	MOVD	R11, R12
-	VST1.P	V1.S[0], 4(R12)
-	ADD	R5, R11, R11
-	MOVD	R11, R12
-	VST1.P	V1.S[1], 4(R12)
-	ADD	$4, R0, R0
-	MOVD	R8, R1
-	SUBS	$1, R2, R2
-	BNE	tile
-	RET	
-
-// func dots1x6Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots1x6Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-
-tile:
-	MOVD	q+8(FP), R6
-	MOVD	R1, R7
-	ADD	R4, R7, R8
-	ADD	R4, R8, R9
-	ADD	R4, R9, R10
-	ADD	R4, R10, R11
-	ADD	R4, R11, R12
-	ADD	R4, R12, R14
-	LSR	$6, R3, R13
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-	VMOVI	$0, V4.B16
-	VMOVI	$0, V5.B16
-	VMOVI	$0, V6.B16
-	VMOVI	$0, V7.B16
-	VMOVI	$0, V8.B16
-	VMOVI	$0, V9.B16
-	VMOVI	$0, V10.B16
-	VMOVI	$0, V11.B16
-	VMOVI	$0, V12.B16
-	VMOVI	$0, V13.B16
-	VMOVI	$0, V14.B16
-	VMOVI	$0, V15.B16
-	VMOVI	$0, V16.B16
-	VMOVI	$0, V17.B16
-	VMOVI	$0, V18.B16
-	VMOVI	$0, V19.B16
-	VMOVI	$0, V20.B16
-	VMOVI	$0, V21.B16
-	VMOVI	$0, V22.B16
-	VMOVI	$0, V23.B16
-
-step:
-	PRFM	(R14), PLDL1KEEP
-	PRFM	64(R14), PLDL1KEEP
-	ADD	$96, R14, R14
-	FLDPQ	(R6), (F24, F25)
-	FMOVD	(R7), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd400 // fadd v0.4s, v0.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd421 // fadd v1.4s, v1.4s, v28.4s
-	FMOVD	(R8), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd484 // fadd v4.4s, v4.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd4a5 // fadd v5.4s, v5.4s, v28.4s
-	FMOVD	(R9), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd508 // fadd v8.4s, v8.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd529 // fadd v9.4s, v9.4s, v28.4s
-	FMOVD	(R10), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd58c // fadd v12.4s, v12.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd5ad // fadd v13.4s, v13.4s, v28.4s
-	FMOVD	(R11), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd610 // fadd v16.4s, v16.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd631 // fadd v17.4s, v17.4s, v28.4s
-	FMOVD	(R12), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd694 // fadd v20.4s, v20.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd6b5 // fadd v21.4s, v21.4s, v28.4s
-	FLDPQ	32(R6), (F24, F25)
-	FMOVD	8(R7), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd442 // fadd v2.4s, v2.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd463 // fadd v3.4s, v3.4s, v28.4s
-	FMOVD	8(R8), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd4c6 // fadd v6.4s, v6.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd4e7 // fadd v7.4s, v7.4s, v28.4s
-	FMOVD	8(R9), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd54a // fadd v10.4s, v10.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd56b // fadd v11.4s, v11.4s, v28.4s
-	FMOVD	8(R10), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd5ce // fadd v14.4s, v14.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd5ef // fadd v15.4s, v15.4s, v28.4s
-	FMOVD	8(R11), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd652 // fadd v18.4s, v18.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd673 // fadd v19.4s, v19.4s, v28.4s
-	FMOVD	8(R12), F26
-	WORD	$0x0f08a75a // sxtl v26.8h, v26.8b
-	WORD	$0x4f10a75b // sxtl2 v27.4s, v26.8h
-	WORD	$0x0f10a75a // sxtl v26.4s, v26.4h
-	WORD	$0x4e21db7b // scvtf v27.4s, v27.4s
-	WORD	$0x4e21db5a // scvtf v26.4s, v26.4s
-	WORD	$0x6e38df5c // fmul v28.4s, v26.4s, v24.4s
-	WORD	$0x4e3cd6d6 // fadd v22.4s, v22.4s, v28.4s
-	WORD	$0x6e39df7c // fmul v28.4s, v27.4s, v25.4s
-	WORD	$0x4e3cd6f7 // fadd v23.4s, v23.4s, v28.4s
-	ADD	$64, R6, R6
-	ADD	$16, R7, R7
-	ADD	$16, R8, R8
-	ADD	$16, R9, R9
-	ADD	$16, R10, R10
-	ADD	$16, R11, R11
-	ADD	$16, R12, R12
-	SUBS	$1, R13, R13
-	BNE	step
-	MOVD	R0, R15
-	FMOVS	keyScale+48(FP), F24
-	FMOVS	scale+52(FP), F25
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD	$0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
-	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	WORD	$0x4e2bd529 // fadd v9.4s, v9.4s, v11.4s
-	WORD	$0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
-	WORD	$0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
-	WORD	$0x4e2dd58c // fadd v12.4s, v12.4s, v13.4s
-	VZIP1	V4.D2, V0.D2, V1.D2
-	VZIP2	V4.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	VZIP1	V12.D2, V8.D2, V9.D2
-	VZIP2	V12.D2, V8.D2, V8.D2
-	WORD	$0x4e28d529 // fadd v9.4s, v9.4s, v8.4s
-	WORD	$0x6e29d421 // faddp v1.4s, v1.4s, v9.4s
-	WORD	$0x4f989021 // fmul v1.4s, v1.4s, v24.s[0]
-	WORD	$0x4f999021 // fmul v1.4s, v1.4s, v25.s[0]
-	MOVD	R15, R19
-	VST1.P	V1.S[0], 4(R19)
-	VST1.P	V1.S[1], 4(R19)
-	VST1.P	V1.S[2], 4(R19)
-	VST1.P	V1.S[3], 4(R19)
-	WORD	$0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
-	WORD	$0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	WORD	$0x4e31d610 // fadd v16.4s, v16.4s, v17.4s
-	WORD	$0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
-	WORD	$0x4e37d6b5 // fadd v21.4s, v21.4s, v23.4s
-	WORD	$0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	VZIP1	V20.D2, V16.D2, V17.D2
-	VZIP2	V20.D2, V16.D2, V16.D2
-	WORD	$0x4e30d631 // fadd v17.4s, v17.4s, v16.4s
-	WORD	$0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
-	WORD	$0x4f989231 // fmul v17.4s, v17.4s, v24.s[0]
-	WORD	$0x4f999231 // fmul v17.4s, v17.4s, v25.s[0]
-	VST1.P	V17.S[0], 4(R19)
-	VST1.P	V17.S[1], 4(R19)
-	ADD	$24, R0, R0
-	MOVD	R12, R1
-	SUBS	$6, R2, R2
-	BNE	tile
-	RET	
-
-// func dots1x1Int8NEON(dst *float32, q *float32, keys *int8, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots1x1Int8NEON(SB), NOSPLIT, $0-56
-	MOVD	dst+0(FP), R0
-	MOVD	keys+16(FP), R1
-	MOVD	positions+32(FP), R2
-	MOVD	dim+24(FP), R3
-	LSL	$2, R3, R3
-	MOVD	dim+24(FP), R4
-	MOVD	stride+40(FP), R5
-	LSL	$2, R5, R5
-	MOVD	q+8(FP), R6
-
-tile:
-	MOVD	q+8(FP), R6
-	MOVD	R1, R7
-	ADD	R4, R7, R9
-	LSR	$6, R3, R8
-	VMOVI	$0, V0.B16
-	VMOVI	$0, V1.B16
-	VMOVI	$0, V2.B16
-	VMOVI	$0, V3.B16
-
-step:
-	PRFM	(R9), PLDL1KEEP
-	ADD	$16, R9, R9
-	FMOVD	(R7), F4
-	WORD	$0x0f08a484 // sxtl v4.8h, v4.8b
-	WORD	$0x4f10a485 // sxtl2 v5.4s, v4.8h
-	WORD	$0x0f10a484 // sxtl v4.4s, v4.4h
-	WORD	$0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD	$0x4e21d884 // scvtf v4.4s, v4.4s
-	FLDPQ	(R6), (F6, F7)
-	WORD	$0x6e24dcc8 // fmul v8.4s, v6.4s, v4.4s
-	WORD	$0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
-	WORD	$0x6e25dce8 // fmul v8.4s, v7.4s, v5.4s
-	WORD	$0x4e28d421 // fadd v1.4s, v1.4s, v8.4s
-	FMOVD	8(R7), F4
-	WORD	$0x0f08a484 // sxtl v4.8h, v4.8b
-	WORD	$0x4f10a485 // sxtl2 v5.4s, v4.8h
-	WORD	$0x0f10a484 // sxtl v4.4s, v4.4h
-	WORD	$0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD	$0x4e21d884 // scvtf v4.4s, v4.4s
-	FLDPQ	32(R6), (F6, F7)
-	WORD	$0x6e24dcc8 // fmul v8.4s, v6.4s, v4.4s
-	WORD	$0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
-	WORD	$0x6e25dce8 // fmul v8.4s, v7.4s, v5.4s
-	WORD	$0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
-	ADD	$64, R6, R6
-	ADD	$16, R7, R7
-	SUBS	$1, R8, R8
-	BNE	step
-	MOVD	R0, R10
-	FMOVS	keyScale+48(FP), F4
-	FMOVS	scale+52(FP), F5
-	WORD	$0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD	$0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	VZIP1	V0.D2, V0.D2, V1.D2
-	VZIP2	V0.D2, V0.D2, V0.D2
-	WORD	$0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
-	WORD	$0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
-	WORD	$0x4f849021 // fmul v1.4s, v1.4s, v4.s[0]
-	WORD	$0x4f859021 // fmul v1.4s, v1.4s, v5.s[0]
-	MOVD	R10, R11
-	VST1.P	V1.S[0], 4(R11)
-	ADD	$4, R0, R0
-	MOVD	R7, R1
-	SUBS	$1, R2, R2
-	BNE	tile
-	RET	
-
-// func dots6x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots6x1BF16NEON(SB), NOSPLIT, $0-56
+// func dots6x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots6x1BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -2466,8 +1209,7 @@ step:
 	SUBS	$1, R13, R13
 	BNE	step
 	MOVD	R0, R15
-	FMOVS	keyScale+48(FP), F25
-	FMOVS	scale+52(FP), F26
+	FMOVS	scale+48(FP), F25
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -2488,7 +1230,6 @@ step:
 	WORD	$0x4e29d54a // fadd v10.4s, v10.4s, v9.4s
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
-	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
 	MOVD	R15, R19
 	VST1.P	V2.S[0], 4(R19)
 	ADD	R5, R15, R15
@@ -2511,7 +1252,6 @@ step:
 	WORD	$0x4e31d652 // fadd v18.4s, v18.4s, v17.4s
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
-	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
 	ADD	R5, R15, R15
 	MOVD	R15, R19
 	VST1.P	V18.S[0], 4(R19)
@@ -2524,8 +1264,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots4x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots4x1BF16NEON(SB), NOSPLIT, $0-56
+// func dots4x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots4x1BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -2623,8 +1363,7 @@ step:
 	SUBS	$1, R11, R11
 	BNE	step
 	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F17
-	FMOVS	scale+52(FP), F18
+	FMOVS	scale+48(FP), F17
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -2645,7 +1384,6 @@ step:
 	WORD	$0x4e29d54a // fadd v10.4s, v10.4s, v9.4s
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f919042 // fmul v2.4s, v2.4s, v17.s[0]
-	WORD	$0x4f929042 // fmul v2.4s, v2.4s, v18.s[0]
 	MOVD	R13, R14
 	VST1.P	V2.S[0], 4(R14)
 	ADD	R5, R13, R13
@@ -2663,8 +1401,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots3x2BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots3x2BF16NEON(SB), NOSPLIT, $0-56
+// func dots3x2BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots3x2BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -2789,8 +1527,7 @@ step:
 	SUBS	$1, R11, R11
 	BNE	step
 	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F25
-	FMOVS	scale+52(FP), F26
+	FMOVS	scale+48(FP), F25
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -2811,7 +1548,6 @@ step:
 	WORD	$0x4e29d54a // fadd v10.4s, v10.4s, v9.4s
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
-	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
 	MOVD	R13, R14
 	VST1.P	V2.S[0], 4(R14)
 	VST1.P	V2.S[1], 4(R14)
@@ -2830,7 +1566,6 @@ step:
 	WORD	$0x4e31d652 // fadd v18.4s, v18.4s, v17.4s
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
-	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
 	ADD	R5, R13, R13
 	MOVD	R13, R14
 	VST1.P	V18.S[0], 4(R14)
@@ -2841,8 +1576,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots3x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots3x1BF16NEON(SB), NOSPLIT, $0-56
+// func dots3x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots3x1BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -2923,8 +1658,7 @@ step:
 	SUBS	$1, R10, R10
 	BNE	step
 	MOVD	R0, R12
-	FMOVS	keyScale+48(FP), F13
-	FMOVS	scale+52(FP), F14
+	FMOVS	scale+48(FP), F13
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -2942,7 +1676,6 @@ step:
 	WORD	$0x4e29d54a // fadd v10.4s, v10.4s, v9.4s
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f8d9042 // fmul v2.4s, v2.4s, v13.s[0]
-	WORD	$0x4f8e9042 // fmul v2.4s, v2.4s, v14.s[0]
 	MOVD	R12, R13
 	VST1.P	V2.S[0], 4(R13)
 	ADD	R5, R12, R12
@@ -2957,8 +1690,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots2x3BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots2x3BF16NEON(SB), NOSPLIT, $0-56
+// func dots2x3BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots2x3BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -3087,8 +1820,7 @@ step:
 	SUBS	$1, R11, R11
 	BNE	step
 	MOVD	R0, R13
-	FMOVS	keyScale+48(FP), F25
-	FMOVS	scale+52(FP), F26
+	FMOVS	scale+48(FP), F25
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -3109,7 +1841,6 @@ step:
 	WORD	$0x4e29d54a // fadd v10.4s, v10.4s, v9.4s
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
-	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
 	MOVD	R13, R14
 	VST1.P	V2.S[0], 4(R14)
 	VST1.P	V2.S[1], 4(R14)
@@ -3128,7 +1859,6 @@ step:
 	WORD	$0x4e31d652 // fadd v18.4s, v18.4s, v17.4s
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
-	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
 	VST1.P	V18.S[0], 4(R14)
 	VST1.P	V18.S[1], 4(R14)
 	ADD	$12, R0, R0
@@ -3137,8 +1867,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots2x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots2x1BF16NEON(SB), NOSPLIT, $0-56
+// func dots2x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots2x1BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -3202,8 +1932,7 @@ step:
 	SUBS	$1, R9, R9
 	BNE	step
 	MOVD	R0, R11
-	FMOVS	keyScale+48(FP), F9
-	FMOVS	scale+52(FP), F10
+	FMOVS	scale+48(FP), F9
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -3215,7 +1944,6 @@ step:
 	WORD	$0x4e21d442 // fadd v2.4s, v2.4s, v1.4s
 	WORD	$0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
 	WORD	$0x4f899042 // fmul v2.4s, v2.4s, v9.s[0]
-	WORD	$0x4f8a9042 // fmul v2.4s, v2.4s, v10.s[0]
 	MOVD	R11, R12
 	VST1.P	V2.S[0], 4(R12)
 	ADD	R5, R11, R11
@@ -3227,8 +1955,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots1x6BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots1x6BF16NEON(SB), NOSPLIT, $0-56
+// func dots1x6BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots1x6BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -3377,8 +2105,7 @@ step:
 	SUBS	$1, R13, R13
 	BNE	step
 	MOVD	R0, R15
-	FMOVS	keyScale+48(FP), F25
-	FMOVS	scale+52(FP), F26
+	FMOVS	scale+48(FP), F25
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -3399,7 +2126,6 @@ step:
 	WORD	$0x4e29d54a // fadd v10.4s, v10.4s, v9.4s
 	WORD	$0x6e2ad442 // faddp v2.4s, v2.4s, v10.4s
 	WORD	$0x4f999042 // fmul v2.4s, v2.4s, v25.s[0]
-	WORD	$0x4f9a9042 // fmul v2.4s, v2.4s, v26.s[0]
 	MOVD	R15, R19
 	VST1.P	V2.S[0], 4(R19)
 	VST1.P	V2.S[1], 4(R19)
@@ -3416,7 +2142,6 @@ step:
 	WORD	$0x4e31d652 // fadd v18.4s, v18.4s, v17.4s
 	WORD	$0x6e32d652 // faddp v18.4s, v18.4s, v18.4s
 	WORD	$0x4f999252 // fmul v18.4s, v18.4s, v25.s[0]
-	WORD	$0x4f9a9252 // fmul v18.4s, v18.4s, v26.s[0]
 	VST1.P	V18.S[0], 4(R19)
 	VST1.P	V18.S[1], 4(R19)
 	ADD	$24, R0, R0
@@ -3425,8 +2150,8 @@ step:
 	BNE	tile
 	RET	
 
-// func dots1x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, keyScale float32, scale float32)
-TEXT ·dots1x1BF16NEON(SB), NOSPLIT, $0-56
+// func dots1x1BF16NEON(dst *float32, q *float32, keys *byte, dim int, positions int, stride int, scale float32)
+TEXT ·dots1x1BF16NEON(SB), NOSPLIT, $0-52
 	MOVD	dst+0(FP), R0
 	MOVD	keys+16(FP), R1
 	MOVD	positions+32(FP), R2
@@ -3473,8 +2198,7 @@ step:
 	SUBS	$1, R8, R8
 	BNE	step
 	MOVD	R0, R10
-	FMOVS	keyScale+48(FP), F5
-	FMOVS	scale+52(FP), F6
+	FMOVS	scale+48(FP), F5
 	WORD	$0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD	$0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD	$0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
@@ -3483,7 +2207,6 @@ step:
 	WORD	$0x4e21d442 // fadd v2.4s, v2.4s, v1.4s
 	WORD	$0x6e22d442 // faddp v2.4s, v2.4s, v2.4s
 	WORD	$0x4f859042 // fmul v2.4s, v2.4s, v5.s[0]
-	WORD	$0x4f869042 // fmul v2.4s, v2.4s, v6.s[0]
 	MOVD	R10, R11
 	VST1.P	V2.S[0], 4(R11)
 	ADD	$4, R0, R0

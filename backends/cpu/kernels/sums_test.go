@@ -12,15 +12,6 @@ import (
 // lengths of rows: ragged, whole, and as models have them.
 var lengths = []int{1, 2, 3, 5, 8, 15, 16, 17, 24, 31, 32, 33, 47, 48, 63, 64, 80, 95, 100, 127, 128, 129, 200, 255, 256, 257, 512}
 
-// codes returns random int8, extremes included.
-func codes(rng *rand.Rand, n int) []int8 {
-	x := make([]int8, n)
-	for i := range x {
-		x[i] = int8(rng.Uint32())
-	}
-	return x
-}
-
 // brains returns random bfloat16, one in salt of them extreme, none for 0.
 func brains(rng *rand.Rand, n, salt int) []byte {
 	x := make([]byte, 2*n)
@@ -151,21 +142,6 @@ func TestScores(t *testing.T) {
 	})
 }
 
-func TestScoresInt8(t *testing.T) {
-	t.Parallel()
-	others(t, func(t *testing.T, s *kernels.Set) {
-		rng := rand.New(rand.NewPCG(2, 5))
-		for _, c := range attentionCases(rng) {
-			q, keys := floats(rng, c.Heads*c.Dim, c.salt), codes(rng, c.Positions*c.Dim)
-			want := unwritten(c.scores())
-			got := guardedCopy(t, want)
-			kernels.Generic().ScoresInt8(want, q, keys, c.AttentionShape, 0.013, 0.7)
-			s.ScoresInt8(got, guardedCopy(t, q), guardedCopy(t, keys), c.AttentionShape, 0.013, 0.7)
-			mustEqual(t, c, got, want)
-		}
-	})
-}
-
 func TestWeightedSum(t *testing.T) {
 	t.Parallel()
 	others(t, func(t *testing.T, s *kernels.Set) {
@@ -176,21 +152,6 @@ func TestWeightedSum(t *testing.T) {
 			got := guardedCopy(t, want)
 			kernels.Generic().WeightedSum(want, w, values, c.AttentionShape)
 			s.WeightedSum(got, guardedCopy(t, w), guardedCopy(t, values), c.AttentionShape)
-			mustEqual(t, c, got, want)
-		}
-	})
-}
-
-func TestWeightedSumInt8(t *testing.T) {
-	t.Parallel()
-	others(t, func(t *testing.T, s *kernels.Set) {
-		rng := rand.New(rand.NewPCG(2, 7))
-		for _, c := range attentionCases(rng) {
-			w, values := floats(rng, c.scores(), c.salt), codes(rng, c.Positions*c.Dim)
-			want := unwritten(c.Heads * c.Dim)
-			got := guardedCopy(t, want)
-			kernels.Generic().WeightedSumInt8(want, w, values, c.AttentionShape)
-			s.WeightedSumInt8(got, guardedCopy(t, w), guardedCopy(t, values), c.AttentionShape)
 			mustEqual(t, c, got, want)
 		}
 	})
@@ -257,27 +218,17 @@ var attentionShapes = []kernels.AttentionShape{
 	{Heads: 16, Dim: 256, Positions: 256, Stride: 256},
 }
 
-// benchmarkAttention runs f for every set and shape on float32 and int8.
-func benchmarkAttention(b *testing.B, onFloats func(s *kernels.Set, scores, heads, cache []float32, sh kernels.AttentionShape),
-	onCodes func(s *kernels.Set, scores, heads []float32, cache []int8, sh kernels.AttentionShape)) {
+// benchmarkAttention runs f for every set and shape.
+func benchmarkAttention(b *testing.B, f func(s *kernels.Set, scores, heads, cache []float32, sh kernels.AttentionShape)) {
 	for _, s := range kernels.Variants() {
 		for _, sh := range attentionShapes {
-			w, heads := make([]float32, sh.Heads*sh.Stride), make([]float32, sh.Heads*sh.Dim)
-			const blocks = 256 // more than caches hold
-			size := sh.Positions * sh.Dim
-			b.Run(fmt.Sprintf("%s/f32/%dx%d", s.Name(), sh.Heads, sh.Dim), func(b *testing.B) {
-				cache := make([]float32, blocks*size)
+			b.Run(fmt.Sprintf("%s/%dx%d", s.Name(), sh.Heads, sh.Dim), func(b *testing.B) {
+				const blocks = 256 // more than caches hold
+				size := sh.Positions * sh.Dim
+				scores, heads, cache := make([]float32, sh.Heads*sh.Stride), make([]float32, sh.Heads*sh.Dim), make([]float32, blocks*size)
 				b.SetBytes(int64(4 * size))
 				for i := 0; b.Loop(); i++ {
-					onFloats(s, w, heads, cache[i%blocks*size:][:size], sh)
-				}
-				reportProducts(b, sh.Heads*size)
-			})
-			b.Run(fmt.Sprintf("%s/int8/%dx%d", s.Name(), sh.Heads, sh.Dim), func(b *testing.B) {
-				cache := make([]int8, 4*blocks*size)
-				b.SetBytes(int64(size))
-				for i := 0; b.Loop(); i++ {
-					onCodes(s, w, heads, cache[i%(4*blocks)*size:][:size], sh)
+					f(s, scores, heads, cache[i%blocks*size:][:size], sh)
 				}
 				reportProducts(b, sh.Heads*size)
 			})
@@ -288,16 +239,12 @@ func benchmarkAttention(b *testing.B, onFloats func(s *kernels.Set, scores, head
 func BenchmarkScores(b *testing.B) {
 	benchmarkAttention(b, func(s *kernels.Set, scores, heads, cache []float32, sh kernels.AttentionShape) {
 		s.Scores(scores, heads, cache, sh, 1)
-	}, func(s *kernels.Set, scores, heads []float32, cache []int8, sh kernels.AttentionShape) {
-		s.ScoresInt8(scores, heads, cache, sh, 1, 1)
 	})
 }
 
 func BenchmarkWeightedSum(b *testing.B) {
 	benchmarkAttention(b, func(s *kernels.Set, scores, heads, cache []float32, sh kernels.AttentionShape) {
 		s.WeightedSum(heads, scores, cache, sh)
-	}, func(s *kernels.Set, scores, heads []float32, cache []int8, sh kernels.AttentionShape) {
-		s.WeightedSumInt8(heads, scores, cache, sh)
 	})
 }
 

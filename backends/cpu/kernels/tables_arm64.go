@@ -39,13 +39,6 @@ var sumsNEON = sums{
 		{2, 3, dots2x3F32NEON, dots2x1F32NEON},
 		{1, 6, dots1x6F32NEON, dots1x1F32NEON},
 	},
-	dotsInt8: []dotsTile[int8]{
-		{6, 1, dots6x1Int8NEON, dots6x1Int8NEON},
-		{4, 1, dots4x1Int8NEON, dots4x1Int8NEON},
-		{3, 2, dots3x2Int8NEON, dots3x1Int8NEON},
-		{2, 3, dots2x3Int8NEON, dots2x1Int8NEON},
-		{1, 6, dots1x6Int8NEON, dots1x1Int8NEON},
-	},
 	dotsBF16: []dotsTile[byte]{
 		{6, 1, dots6x1BF16NEON, dots6x1BF16NEON},
 		{4, 1, dots4x1BF16NEON, dots4x1BF16NEON},
@@ -53,17 +46,11 @@ var sumsNEON = sums{
 		{2, 3, dots2x3BF16NEON, dots2x1BF16NEON},
 		{1, 6, dots1x6BF16NEON, dots1x1BF16NEON},
 	},
-	weightedF32: []weightedTile[float32]{
-		{8, weighted8x2F32NEON},
-		{4, weighted4x4F32NEON},
-		{2, weighted2x8F32NEON},
-		{1, weighted1x16F32NEON},
-	},
-	weightedInt8: []weightedTile[int8]{
-		{8, weighted8x2Int8NEON},
-		{4, weighted4x4Int8NEON},
-		{2, weighted2x8Int8NEON},
-		{1, weighted1x16Int8NEON},
+	weighted: []weightedTile{
+		{8, weighted8x2NEON},
+		{4, weighted4x4NEON},
+		{2, weighted2x8NEON},
+		{1, weighted1x16NEON},
 	},
 	dot:  dotF32NEON,
 	read: readNEON,
