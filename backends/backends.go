@@ -78,6 +78,13 @@ type Backend interface {
 	Compile(ctx context.Context, p *program.Program, w Weights, opts Options) (Executor, error)
 }
 
+// Plain is what a backend also implements if it has kernels of several kinds.
+type Plain interface {
+	// Plain returns the backend with the kernels that define what all others
+	// compute, or nil if it runs these already.
+	Plain() Backend
+}
+
 // Meter is what a backend also implements if it can measure its device.
 type Meter interface {
 	// ReadBandwidth returns how many bytes a second so many threads (0 means one

@@ -14,7 +14,8 @@
 // answered greedily; an answer counts when it is exactly the expected one.
 //
 // Checks that need no reference: the same bits in one chunk and token by token,
-// after a rewind and with another number of threads; numbers that are numbers.
+// after a rewind, with another number of threads and, where the backend has
+// kernels of several kinds, with the plain ones; numbers that are numbers.
 // With no reference runs these are all there is, and the level is zoo.LevelSelf.
 //
 // # What passes

@@ -74,6 +74,15 @@ type fakeBackend struct {
 	forgetful, short bool
 	// fail, if set, is the error of every step with such a text.
 	fail func(text string) error
+	// plain, if set, has the kernels that define what this one computes.
+	plain *fakeBackend
+}
+
+func (b *fakeBackend) Plain() backends.Backend {
+	if b.plain == nil {
+		return nil
+	}
+	return b.plain
 }
 
 func (b *fakeBackend) Name() string     { return "fake" }

@@ -104,7 +104,7 @@ func Run(ctx context.Context, req Request) (*Report, error) {
 	}
 	g := &gate{Request: req}
 	var err error
-	if g.model, err = g.load(ctx, o.Threads); err != nil {
+	if g.model, err = g.load(ctx, g.Backend, o.Threads); err != nil {
 		return nil, err
 	}
 	g.report = &Report{
@@ -138,8 +138,8 @@ func Run(ctx context.Context, req Request) (*Report, error) {
 }
 
 // load compiles the program.
-func (g *gate) load(ctx context.Context, threads int) (*engine.Model, error) {
-	m, err := engine.Load(ctx, g.Program, g.Pack, g.Backend, backends.Options{
+func (g *gate) load(ctx context.Context, b backends.Backend, threads int) (*engine.Model, error) {
+	m, err := engine.Load(ctx, g.Program, g.Pack, b, backends.Options{
 		Threads:     threads,
 		MaxRows:     engine.DefaultRows,
 		MaxLogits:   maxLogits,
@@ -147,7 +147,7 @@ func (g *gate) load(ctx context.Context, threads int) (*engine.Model, error) {
 		Activations: g.Options.Activations,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("gate on backend %q: %w", g.Backend.Name(), err)
+		return nil, fmt.Errorf("gate on backend %q: %w", b.Name(), err)
 	}
 	return m, nil
 }

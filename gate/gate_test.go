@@ -193,6 +193,15 @@ func TestRun(t *testing.T) {
 			reasons: []string{"the same logits with another number of threads: they differ at position 0"},
 		},
 		{
+			name: "kernels differ",
+			backend: fakeBackend{plain: &fakeBackend{bend: func(l []float32, at situation) {
+				if len(at.tokens) == 3 {
+					l[9] = math.Nextafter32(l[9], 9)
+				}
+			}}},
+			reasons: []string{"the same logits with the plain kernels: they differ at position 2"},
+		},
+		{
 			name:    "a tokenizer that loses spaces",
 			text:    fakeText{lossy: true},
 			change:  func(r *gate.Request) { r.Reference.Questions = nil },

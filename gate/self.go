@@ -22,12 +22,15 @@ const (
 	checkLast    = "the same logits where only the last token wants them"
 	checkRewind  = "the same logits after a rewind"
 	checkThreads = "the same logits with another number of threads"
+	checkPlain   = "the same logits with the plain kernels"
 )
 
 const (
 	// selfPrompts is how many of the published prompts are tried, and selfTokens how far they are continued.
 	selfPrompts = 3
 	selfTokens  = 12
+	// plainTokens is how many tokens are fed to the plain kernels, which are slow.
+	plainTokens = 8
 )
 
 // published are the prompts that others have held these models to, for references without any.
@@ -50,7 +53,7 @@ func (g *gate) self(ctx context.Context) error {
 	}
 	prompts = prompts[:min(len(prompts), selfPrompts)]
 	c := selfCheck{gate: g}
-	for _, name := range []string{checkText, checkFinite, checkSpread, checkUTF8, checkChunks, checkLast, checkRewind, checkThreads} {
+	for _, name := range []string{checkText, checkFinite, checkSpread, checkUTF8, checkChunks, checkLast, checkRewind, checkThreads, checkPlain} {
 		c.checks = append(c.checks, Check{Name: name})
 	}
 	for i, prompt := range prompts {
@@ -124,7 +127,23 @@ func (c *selfCheck) thorough(ctx context.Context, s *engine.Session, ids []int32
 	if err := c.rewind(ctx, s, ids, chunks); err != nil {
 		return err
 	}
-	return c.threads(ctx, ids, chunks)
+	n := 1
+	if c.report.Threads == 1 {
+		n = 2
+	}
+	if err := c.again(ctx, checkThreads, c.Backend, n, ids, chunks); err != nil {
+		return err
+	}
+	b, ok := c.Backend.(backends.Plain)
+	if !ok {
+		return nil
+	}
+	plain := b.Plain()
+	if plain == nil {
+		return nil
+	}
+	few := min(len(ids), plainTokens)
+	return c.again(ctx, checkPlain, plain, c.report.Threads, ids[:few], chunks[:few])
 }
 
 // rewind goes back to the middle of the tokens, on another way, and back again.
@@ -149,13 +168,9 @@ func (c *selfCheck) rewind(ctx context.Context, s *engine.Session, ids []int32, 
 	return nil
 }
 
-// threads feeds the tokens to the same program on another number of threads.
-func (c *selfCheck) threads(ctx context.Context, ids []int32, chunks []uint64) (err error) {
-	n := 1
-	if c.report.Threads == 1 {
-		n = 2
-	}
-	m, err := c.load(ctx, n)
+// again feeds the tokens to the same program, loaded once more.
+func (c *selfCheck) again(ctx context.Context, check string, b backends.Backend, threads int, ids []int32, chunks []uint64) (err error) {
+	m, err := c.load(ctx, b, threads)
 	if err != nil {
 		return err
 	}
@@ -169,7 +184,7 @@ func (c *selfCheck) threads(ctx context.Context, ids []int32, chunks []uint64) (
 	if err != nil {
 		return err
 	}
-	c.same(checkThreads, chunks, prints, 0)
+	c.same(check, chunks, prints, 0)
 	return nil
 }
 

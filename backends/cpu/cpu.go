@@ -49,6 +49,14 @@ func (b *Backend) Describe() string {
 	return fmt.Sprintf("%s, %d processors, %s kernels", runtime.GOARCH, runtime.GOMAXPROCS(0), b.kernels.Name())
 }
 
+// Plain implements backends.Plain.
+func (b *Backend) Plain() backends.Backend {
+	if generic := kernels.Generic(); b.err != nil || b.kernels.Name() != generic.Name() {
+		return New(generic.Name())
+	}
+	return nil
+}
+
 // Available implements backends.Backend.
 func (b *Backend) Available() error { return b.err }
 
