@@ -107,7 +107,9 @@ func (k *pointwise) setQuantize(dst []uint32, x []float32, planes int, step, lo,
 // setRoundInt8 is Set.RoundInt8: one plane of digits is the codes, four to a word.
 func (k *pointwise) setRoundInt8(dst []int8, x []float32, step float32) {
 	whole := min(len(x), quantizeMost) &^ 3
-	k.quantize[1]((*uint32)(unsafe.Pointer(first(dst))), 0, first(x), whole, step, -128, 127)
+	if whole > 0 { // else there may not even be a word
+		k.quantize[1]((*uint32)(unsafe.Pointer(first(dst))), 0, first(x), whole, step, -128, 127)
+	}
 	roundInt8(dst[whole:], x[whole:], step)
 }
 
