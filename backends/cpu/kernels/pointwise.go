@@ -115,7 +115,7 @@ func (k *pointwise) setRoundInt8(dst []int8, x []float32, step float32) {
 
 // setFinish is Set.Finish.
 func (k *pointwise) setFinish(dst []float32, stride int, totals []int32, scales []byte, f *Final) {
-	if f.Blocks*f.Rows*f.Groups == 0 || !f.Half && f.Groups > 1 { // nothing to loop over, or sense
+	if !f.Half && f.Groups > 1 { // of no use, so there is no kernel
 		finish(dst, stride, totals, scales, f)
 		return
 	}

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -9,9 +10,9 @@ import (
 // MaxPlanes is the most 8-bit digits that an activation is made of.
 const MaxPlanes = 3
 
-// Set is one implementation of every kernel. Its methods check that operands
-// are long enough, and panic where not; they keep no memory and may run
-// concurrently. Operands must not overlap unless a method says that they may.
+// Set is one implementation of every kernel. Its methods check that shapes make
+// sense and that operands are long enough, and panic where not; they keep no
+// memory and may run concurrently. Operands must not overlap unless a method says that they may.
 type Set struct {
 	name  string
 	tiles []int
@@ -52,6 +53,13 @@ func need(what string, n, want int) {
 	}
 }
 
+// needPlanes panics unless activations may have so many digits.
+func needPlanes(n int) {
+	if n < 1 || n > MaxPlanes {
+		panic(fmt.Sprintf("kernels: %d planes, 1 to %d are needed", n, MaxPlanes))
+	}
+}
+
 // Shape is the shape of a product of blocks of codes with rows of activations.
 type Shape struct {
 	// Bits of a code: 2, 4 or 8.
@@ -67,6 +75,20 @@ type Shape struct {
 // Words returns the number of 32-bit words of activations in a step.
 func (s Shape) Words() int { return 8 / s.Bits }
 
+// check panics on a shape that there is no kernel for.
+func (s Shape) check(tiles []int) {
+	if s.Bits != 2 && s.Bits != 4 && s.Bits != 8 {
+		panic(fmt.Sprintf("kernels: codes of %d bits, 2, 4 or 8 are needed", s.Bits))
+	}
+	if !slices.Contains(tiles, s.Rows) {
+		panic(fmt.Sprintf("kernels: %d rows of activations, one of %d is needed", s.Rows, tiles))
+	}
+	need("blocks", s.Blocks, 1)
+	need("groups", s.Groups, 1)
+	need("steps", s.Steps, 1)
+	need("stride", s.Stride, s.Groups*s.Steps*quant.StepBytes)
+}
+
 // Dot sets totals[block][group][row][lane] to the exact sum of the unsigned
 // codes of the lane's matrix row times the row's digits.
 //
@@ -77,12 +99,12 @@ func (s *Set) Dot(totals []int32, w []byte, x []uint32, sh Shape) { s.DotPairs(t
 
 // DotPairs is [Set.Dot] with activations of their own for every second block.
 func (s *Set) DotPairs(totals []int32, w []byte, x, odd []uint32, sh Shape) {
+	sh.check(s.tiles)
 	words := sh.Groups * sh.Steps * sh.Words() * sh.Rows
 	need("totals", len(totals), sh.Blocks*sh.Groups*sh.Rows*quant.BlockRows)
 	need("codes", len(w), (sh.Blocks-1)*sh.Stride+sh.Groups*sh.Steps*quant.StepBytes)
 	need("activations", len(x), words)
 	need("odd activations", len(odd), words)
-	need("stride", sh.Stride, sh.Groups*sh.Steps*quant.StepBytes)
 	s.dot(totals, w, x, odd, sh)
 }
 
@@ -110,10 +132,21 @@ type Final struct {
 // every returns the distance in blocks between two that are finished.
 func (f *Final) every() int { return max(1, f.Every) }
 
+// check panics on a shape that makes no sense.
+func (f *Final) check() {
+	need("blocks", f.Blocks, 1)
+	need("groups", f.Groups, 1)
+	need("rows", f.Rows, 1)
+	needPlanes(f.Planes)
+	need("scale stride", f.ScaleStride, 0)
+}
+
 // Finish sets dst[row*stride + block*16 + lane] to the product that the totals
 // of [Set.Dot] stand for: for each group, in order, float32(start + total) *
 // step * scale; their sum on the output grid; times Mul.
 func (s *Set) Finish(dst []float32, stride int, totals []int32, scales []byte, f *Final) {
+	f.check()
+	need("stride", stride, 0)
 	size := 4 * quant.BlockRows
 	if f.Half {
 		size = 2 * quant.BlockRows * f.Groups
@@ -131,6 +164,7 @@ func (s *Set) Finish(dst []float32, stride int, totals []int32, scales []byte, f
 // digits begins at dst[p*len(dst)/planes]; n is the sum of digit p times 256^p.
 // lo and hi are whole numbers of at most so many digits. A last word is filled up with zeros.
 func (s *Set) Quantize(dst []uint32, x []float32, planes int, step, lo, hi float32) int64 {
+	needPlanes(planes)
 	need("digits", len(dst), planes*((len(x)+3)/4))
 	return s.quantize(dst, x, planes, step, lo, hi)
 }
@@ -143,6 +177,8 @@ func (s *Set) RoundInt8(dst []int8, x []float32, step float32) {
 
 // Interleave lays rows of as many words side by side: dst[k*stride + row] = src[row*n + k], where src holds rows*n words.
 func (s *Set) Interleave(dst []uint32, stride int, src []uint32, rows int) {
+	need("rows", rows, 1)
+	need("stride", stride, rows)
 	if n := len(src) / rows; n > 0 {
 		need("words", len(dst), (n-1)*stride+rows)
 	}
@@ -174,6 +210,10 @@ type FloatShape struct {
 // MulBF16 sets dst[b*stride + r] to the product in 16 lanes of row r of w, which
 // lies row after row, with row b of x, times Mul.
 func (s *Set) MulBF16(dst []float32, stride int, w []byte, x []float32, sh FloatShape) {
+	need("rows", sh.Rows, 0)
+	need("columns", sh.Cols, 0)
+	need("batch", sh.Batch, 0)
+	need("stride", stride, 0)
 	need("results", len(dst), (sh.Batch-1)*stride+sh.Rows)
 	need("matrix", len(w), 2*sh.Rows*sh.Cols)
 	need("activations", len(x), sh.Batch*sh.Cols)
@@ -240,10 +280,14 @@ func (s *Set) Scores(dst, q, keys []float32, sh AttentionShape, scale float32) {
 	s.scores(dst, q, keys, sh, scale)
 }
 
-// check panics on operands that are too short.
+// check panics on a shape that makes no sense, and on operands that are too short.
 func (s AttentionShape) check(scores, heads, cache int) {
+	need("heads", s.Heads, 0)
+	need("dimension", s.Dim, 0)
+	need("positions", s.Positions, 0)
+	need("stride", s.Stride, 0)
 	need("scores", scores, (s.Heads-1)*s.Stride+s.Positions)
-	need("heads", heads, s.Heads*s.Dim)
+	need("rows of heads", heads, s.Heads*s.Dim)
 	need("cache", cache, s.Positions*s.Dim)
 }
 
