@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fmath"
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -19,7 +20,7 @@ func Generic() *Set {
 		finish:     finish,
 		quantize:   quantize,
 		maxAbs:     maxAbs,
-		max:        largest,
+		max:        backends.Peak,
 		dotF32:     dotF32,
 		mulBF16:    mulBF16,
 		norm:       norm,
@@ -131,17 +132,6 @@ func maxAbs(x []float32) (largest float32) {
 		}
 	}
 	return largest
-}
-
-// largest is Set.Max.
-func largest(x []float32) float32 {
-	top := float32(math.Inf(-1))
-	for _, v := range x {
-		if v > top || v != v { // nothing is greater than what is not a number
-			top = v
-		}
-	}
-	return top
 }
 
 // quantize is Set.Quantize.

@@ -188,7 +188,7 @@ func (s *Set) Interleave(dst []uint32, stride int, src []uint32, rows int) {
 // MaxAbs returns the largest magnitude, or not a number if there is one.
 func (s *Set) MaxAbs(x []float32) float32 { return s.maxAbs(x) }
 
-// Max returns the largest number, or not a number if there is one, and minus infinity for nothing.
+// Max is backends.Peak: the largest number, or not a number if there is one, and minus infinity for nothing.
 func (s *Set) Max(x []float32) float32 { return s.max(x) }
 
 // DotF32 returns the sum of a[i]*b[i] in 16 lanes.
