@@ -11,6 +11,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/program"
 )
 
 // What a benchmark measures unless its options say otherwise.
@@ -175,14 +176,8 @@ type BenchPoint struct {
 // [Zoo.Synthesize]) needs no gate. Without [WithContext] there is room for what is
 // measured, and at least for 4096 tokens. Nothing else should run meanwhile.
 func (z *Zoo) Bench(ctx context.Context, name string, how BenchOptions, opts ...Option) (*BenchReport, error) {
-	set, err := z.refine(opts)
+	set, how, err := z.benchSettings(how, opts)
 	if err != nil {
-		return nil, err
-	}
-	if err := set.check(z.backends); err != nil {
-		return nil, err
-	}
-	if how, err = how.fill(); err != nil {
 		return nil, err
 	}
 	s, err := z.open(ctx, set, name)
@@ -206,6 +201,30 @@ func (z *Zoo) Bench(ctx context.Context, name string, how BenchOptions, opts ...
 	return report, nil
 }
 
+// CheckBench returns the error, a zoo.ErrUsage, that [Zoo.Bench] would return for these
+// options whatever the model, and nil if they suit some model. It opens nothing.
+func (z *Zoo) CheckBench(how BenchOptions, opts ...Option) error {
+	_, _, err := z.benchSettings(how, opts)
+	return err
+}
+
+// benchSettings returns the settings and the options of a benchmark with the defaults
+// filled in, or what is wrong with them whatever the model.
+func (z *Zoo) benchSettings(how BenchOptions, opts []Option) (settings, BenchOptions, error) {
+	set, err := z.refine(opts)
+	if err != nil {
+		return set, how, err
+	}
+	if err := set.check(z.backends); err != nil {
+		return set, how, err
+	}
+	if how, err = how.fill(); err != nil {
+		return set, how, err
+	}
+	_, err = how.context(set.context, program.MaxContext)
+	return set, how, err
+}
+
 // fill returns the options with the defaults filled in, or what is wrong with them.
 func (o BenchOptions) fill() (BenchOptions, error) {
 	for _, n := range [...]struct {
@@ -214,7 +233,7 @@ func (o BenchOptions) fill() (BenchOptions, error) {
 	}{
 		{"a prompt", o.Prompt}, {"an answer", o.Generate}, {"a depth", o.Depth}, {"a curve", o.CurveTo},
 	} {
-		if n.value < 0 {
+		if n.value < 0 || n.value > program.MaxContext {
 			return o, fmt.Errorf("%w: %s of %d tokens", fault.ErrUsage, n.what, n.value)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/zoo-sdk/zoo/backends"
@@ -288,7 +289,8 @@ func (b *bench) bandwidth(ctx context.Context, r *running) (rate float64, bytes 
 	rounds := min(max(meterBytes/max(1, len(data)), leastMeterRounds), mostMeterRounds)
 	rate, err = m.ReadBandwidth(ctx, data, r.model.Stats().Threads, rounds)
 	if errors.Is(err, fault.ErrUsage) {
-		b.report.BandwidthProblem = "the weights are too few to measure it with"
+		// The meter cannot measure with these weights or threads; all else can be.
+		b.report.BandwidthProblem = strings.TrimPrefix(err.Error(), fault.ErrUsage.Error()+": ")
 		return 0, 0, nil
 	}
 	return rate, int64(len(data)), err

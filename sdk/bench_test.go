@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -293,6 +294,69 @@ func TestSynthesizeCancelled(t *testing.T) {
 	z, _ = tinyZoo(t, home, plainPlugin{gemma4e2b.New()})
 	if _, err := z.Synthesize(t.Context(), "tiny"); !errors.Is(err, zoo.ErrUsage) {
 		t.Errorf("a plugin that makes none: %v", err)
+	}
+}
+
+// brokenMeter is a backend that measures no bandwidth.
+type brokenMeter struct {
+	backends.Backend
+	err error
+}
+
+// ReadBandwidth implements backends.Meter.
+func (m brokenMeter) ReadBandwidth(context.Context, []byte, int, int) (float64, error) {
+	return 0, m.err
+}
+
+// TestMeter passes on why bandwidth cannot be measured, and any other failure.
+func TestMeter(t *testing.T) {
+	t.Parallel()
+	z, _ := tinyZoo(t, t.TempDir(), tinyPlugin{Plugin: gemma4e2b.New(), made: new(int)})
+	dir, err := z.Synthesize(t.Context(), "tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	how := BenchOptions{Prompt: 4, Generate: 2, Rounds: 1}
+	device := z.backends[0]
+	z.backends = []backends.Backend{brokenMeter{device, fmt.Errorf("%w: too many threads", zoo.ErrUsage)}}
+	r, err := z.Bench(t.Context(), dir, how, WithContext(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Bandwidth != nil || r.BandwidthProblem != "too many threads" {
+		t.Errorf("bandwidth %+v, problem %q", r.Bandwidth, r.BandwidthProblem)
+	}
+	failure := errors.New("failure")
+	z.backends = []backends.Backend{brokenMeter{device, failure}}
+	if _, err := z.Bench(t.Context(), dir, how, WithContext(100)); !errors.Is(err, failure) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestCheckBench refuses what suits no model, and nothing else.
+func TestCheckBench(t *testing.T) {
+	t.Parallel()
+	z, _ := tinyZoo(t, t.TempDir(), plainPlugin{gemma4e2b.New()})
+	for _, test := range []struct {
+		name string
+		how  BenchOptions
+		opts []Option
+		bad  bool
+	}{
+		{name: "defaults"},
+		{name: "long", how: BenchOptions{Prompt: 1 << 20}},
+		{name: "too long", how: BenchOptions{Depth: math.MaxInt}, bad: true},
+		{name: "rounds", how: BenchOptions{Rounds: 5000}, bad: true},
+		{name: "cache", opts: []Option{WithCache("int5")}, bad: true},
+		{name: "threads", opts: []Option{WithThreads(5000)}, bad: true},
+		{name: "backend", opts: []Option{WithBackend("x")}, bad: true},
+		{name: "context", opts: []Option{WithContext(192)}},
+		{name: "small context", opts: []Option{WithContext(191)}, bad: true},
+	} {
+		err := z.CheckBench(test.how, test.opts...)
+		if bad := errors.Is(err, zoo.ErrUsage); bad != test.bad || !bad && err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
 	}
 }
 
