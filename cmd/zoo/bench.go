@@ -2,10 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -111,7 +110,7 @@ to --context.`,
 	return cmd
 }
 
-// check refuses flags that nothing can be measured with, before anything is.
+// check refuses numbers and lists that mean nothing; see also sdk.Zoo.CheckBench.
 func (f *benchFlags) check(models int) error {
 	wrong := func(flag string, n, least int) error {
 		return &usageError{fmt.Sprintf("--%s is %d", flag, n), fmt.Sprintf("give %d or more", least)}
@@ -144,12 +143,6 @@ func (f *benchFlags) check(models int) error {
 	if rows > maxBenchRows {
 		return &usageError{fmt.Sprintf("%d combinations are more than %d", rows, maxBenchRows), "measure them in several calls"}
 	}
-	if f.plot != "" {
-		// Not after minutes of measuring.
-		if _, err := os.Stat(filepath.Dir(f.plot)); err != nil {
-			return fileError(f.plot, err)
-		}
-	}
 	return nil
 }
 
@@ -168,15 +161,40 @@ func (a *app) bench(ctx context.Context, f *benchFlags, names []string) error {
 	if err != nil {
 		return err
 	}
+	// Not after gigabytes have been written or minutes measured.
+	err = f.each([]string{""}, func(_ string, how sdk.BenchOptions, opts []sdk.Option) error {
+		return z.CheckBench(how, opts...)
+	})
+	if err != nil {
+		return err
+	}
+	var target *plotFile
+	if f.plot != "" {
+		if target, err = openPlot(f.plot); err != nil {
+			return err
+		}
+	}
+	results, err := a.measure(ctx, z, f, names)
+	// The figures first: they took their time, and the file may yet fail.
+	err = errors.Join(err, a.printBench(f, results))
+	if target != nil {
+		err = errors.Join(err, a.writePlot(target, results))
+	}
+	return err
+}
+
+// measure measures all combinations, and returns those before an error with it.
+func (a *app) measure(ctx context.Context, z *sdk.Zoo, f *benchFlags, names []string) (benchResults, error) {
+	defer a.progress.end()
+	results := benchResults{Results: []*sdk.BenchReport{}}
 	for _, name := range f.synthetic {
 		dir, err := z.Synthesize(ctx, name)
 		if err != nil {
-			return err
+			return results, err
 		}
 		names = append(names[:len(names):len(names)], dir)
 	}
-	results := benchResults{Results: []*sdk.BenchReport{}}
-	err = f.each(names, func(name string, how sdk.BenchOptions, opts []sdk.Option) error {
+	err := f.each(names, func(name string, how sdk.BenchOptions, opts []sdk.Option) error {
 		report, err := z.Bench(ctx, name, how, opts...)
 		a.progress.end()
 		if err == nil {
@@ -184,14 +202,7 @@ func (a *app) bench(ctx context.Context, f *benchFlags, names []string) error {
 		}
 		return err
 	})
-	a.progress.end()
-	// What was measured before something went wrong took its time.
-	if len(results.Results) > 0 {
-		if perr := a.printBench(f, results); perr != nil && err == nil {
-			err = perr
-		}
-	}
-	return err
+	return results, err
 }
 
 // each calls measure for every combination, those of one model together.
@@ -225,13 +236,22 @@ func (f *benchFlags) each(names []string, measure func(name string, how sdk.Benc
 	return nil
 }
 
-// printBench prints the results and writes the plot.
+// writePlot writes the plot of the results, if there are any.
+func (a *app) writePlot(target *plotFile, results benchResults) error {
+	if len(results.Results) == 0 {
+		return target.discard()
+	}
+	if err := target.write(speedPlot(results.Results).svg()); err != nil {
+		return err
+	}
+	a.note("wrote %s", target.Name())
+	return nil
+}
+
+// printBench prints the results, if there are any.
 func (a *app) printBench(f *benchFlags, results benchResults) error {
-	if f.plot != "" {
-		if err := os.WriteFile(f.plot, speedPlot(results.Results).svg(), 0o644); err != nil {
-			return fileError(f.plot, err)
-		}
-		a.note("wrote %s", f.plot)
+	if len(results.Results) == 0 {
+		return nil
 	}
 	if f.json {
 		return a.printJSON(results)

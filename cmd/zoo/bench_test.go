@@ -6,7 +6,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,6 +77,52 @@ func TestPlot(t *testing.T) {
 				t.Errorf("%s; if it is meant, look at it and run with -update (-want +got):\n%s", file, diff)
 			}
 		})
+	}
+}
+
+// interrupter is a standard error that interrupts the process when it is told that
+// random weights are written.
+type interrupter struct {
+	safeBuffer
+	signals chan os.Signal
+}
+
+// Write keeps the text and returns once the interrupt has arrived.
+func (w *interrupter) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("note: writing ")) {
+		self, err := os.FindProcess(os.Getpid())
+		if err != nil {
+			return 0, err
+		}
+		if err := self.Signal(os.Interrupt); err != nil {
+			return 0, err
+		}
+		<-w.signals
+	}
+	return w.safeBuffer.Write(p)
+}
+
+// TestInterruptedSynthesis leaves nothing of weights that were being written. It runs
+// alone, for its signal is everybody's.
+func TestInterruptedSynthesis(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("windows has no signals to send")
+	}
+	w := &interrupter{signals: make(chan os.Signal, 1)}
+	signal.Notify(w.signals, os.Interrupt)
+	defer signal.Stop(w.signals)
+	home := t.TempDir()
+	code := run([]string{"bench", "--synthetic", "gemma-4-e2b", "--home", home, "--quiet=false"}, streams{out: &bytes.Buffer{}, err: w})
+	if code == exitNoSpace {
+		t.Skip("no room for the weights: " + w.String())
+	}
+	if got := w.String(); code != exitInterrupted || !strings.HasSuffix(got, "\ninterrupted\n") {
+		t.Errorf("exit code %d, standard error %q", code, got)
+	}
+	for _, folder := range []string{"synthetic/gemma-4-e2b", "tmp/*"} {
+		if left, err := filepath.Glob(filepath.Join(home, folder)); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %q, error %v", left, err)
+		}
 	}
 }
 
