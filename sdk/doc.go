@@ -18,6 +18,8 @@
 // folder that holds a pack may stand.
 //
 // The environment is read as the command line reads it: ZOO_HOME is the store,
-// HF_TOKEN and HF_ENDPOINT are those of the hub's own tools. Errors match the
-// sentinels of package zoo (errors.Is), and [zoo.Hint] tells what to do about one.
+// HF_TOKEN and HF_ENDPOINT are those of the hub's own tools, and ZOO_CPU names the
+// kernels of the cpu backend ("generic", "avx2", "avx512" or "neon") in place of the
+// fastest that the processor runs. Errors match the sentinels of package zoo
+// (errors.Is), and [zoo.Hint] tells what to do about one.
 package sdk

@@ -31,7 +31,8 @@ The model "demo" is part of the binary and needs no network:
 Settings come from flags, then from environment variables (--max-tokens is
 ZOO_MAX_TOKENS), then from config.yaml in ZOO_HOME or in the folder "zoo" among
 your configuration, then from defaults. HF_TOKEN and HF_ENDPOINT are used as the
-hub's own tools use them.
+hub's own tools use them. ZOO_CPU names the kernels of the cpu backend, such as
+"generic", in place of the fastest that this processor runs.
 
 Exit codes: 0 done, 1 other failure, 2 usage, 3 not found, 4 integrity, 5 gate
 failed, 6 network, 7 no space, 8 not permitted, 130 interrupted.`,
