@@ -94,21 +94,25 @@ func TestDotLongest(t *testing.T) {
 	t.Parallel()
 	for _, s := range kernels.Variants() {
 		for _, bits := range []int{2, 4, 8} {
-			sh := kernels.Shape{Bits: bits, Rows: 1, Blocks: 1, Groups: 1, Steps: quant.MaxBlockCols * bits / 32}
-			sh.Stride = sh.Steps * quant.StepBytes
-			w, x := make([]byte, sh.Stride), make([]uint32, sh.Steps*sh.Words())
+			steps := quant.MaxBlockCols * bits / 32
+			w := make([]byte, steps*quant.StepBytes)
 			for i := range w {
 				w[i] = 0xff
 			}
-			for i := range x {
-				x[i] = 0x80808080
-			}
-			totals := make([]int32, quant.BlockRows)
-			s.Dot(totals, w, x, sh)
-			want := int32(-128 * (1<<bits - 1) * quant.MaxBlockCols)
-			for lane, got := range totals {
-				if got != want {
-					t.Fatalf("%s, int%d, lane %d: %d, want %d", s.Name(), bits, lane, got, want)
+			for _, rows := range s.Tiles() {
+				sh := kernels.Shape{Bits: bits, Rows: rows, Blocks: 1, Stride: len(w), Groups: 1, Steps: steps}
+				x, totals := make([]uint32, steps*sh.Words()*rows), make([]int32, rows*quant.BlockRows)
+				for _, digit := range []int8{-128, 127} {
+					for i := range x {
+						x[i] = uint32(uint8(digit)) * 0x01010101
+					}
+					s.Dot(totals, w, x, sh)
+					want := int32(int(digit) * (1<<bits - 1) * quant.MaxBlockCols)
+					for i, got := range totals {
+						if got != want {
+							t.Fatalf("%s, int%d, %d rows of %d: total %d is %d, want %d", s.Name(), bits, rows, digit, i, got, want)
+						}
+					}
 				}
 			}
 		}
