@@ -55,7 +55,7 @@ func processorFeatures(t *testing.T) map[string]bool {
 		name, list, _ := strings.Cut(lines.Text(), ":")
 		switch strings.TrimSpace(name) {
 		case "flags", "Features": // on amd64 and arm64
-			for _, feature := range strings.Fields(list) {
+			for feature := range strings.FieldsSeq(list) {
 				features[feature] = true
 			}
 			return features
