@@ -276,9 +276,6 @@ func (c *compiler) vector(id program.WeightID) []float32 {
 	return v
 }
 
-// cols returns the length of a buffer.
-func (c *compiler) cols(id program.BufferID) int { return c.e.p.Buffers[id].Cols }
-
 // add appends a step of the replay.
 func (c *compiler) add(kind string, t task) {
 	c.e.ops = append(c.e.ops, operation{task: t, op: c.index, kind: c.kind(kind)})
