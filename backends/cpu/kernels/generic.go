@@ -184,7 +184,7 @@ func finish(dst []float32, stride int, totals []int32, scales []byte, f *Final) 
 					at := ((b*f.every()*f.Groups+g)*f.Rows + r) * f.Planes
 					total := f.Starts[r*f.Groups+g]
 					for p, weight := 0, 1.0; p < f.Planes; p, weight = p+1, 256*weight {
-						total += float64(totals[(at+p)*quant.BlockRows+lane]) * weight // exact, and so is a fused one
+						total += float64(float64(totals[(at+p)*quant.BlockRows+lane]) * weight)
 					}
 					var s float32
 					if f.Half {
