@@ -50,8 +50,13 @@ func cases() []testCase {
 					Seed: uint64(i), Format: f, Hidden: 96, FFN: 64, HeadDim: 32, Heads: 2, KVHeads: 1,
 					Vocab: 64, Window: 12, Context: 700, Static: true,
 				}
-				if f.Group == 0 && cache == backends.CacheFloat { // ragged: nothing is a multiple of 16
+				switch {
+				case f.Group > 0: // which needs whole groups of columns
+					s.HeadDim, s.Heads, s.KVHeads = 16, 6, 2
+				case cache == backends.CacheFloat || activations != backends.ActivationsStatic: // ragged: nothing is a multiple of 16
 					s.Hidden, s.FFN, s.HeadDim, s.Heads, s.KVHeads, s.Vocab = 52, 40, 20, 4, 2, 50
+				case f == quant.Int8: // as many heads for each key as the widest tiles take, and one more
+					s.HeadDim, s.Heads, s.KVHeads = 16, 18, 2
 				}
 				if f == quant.Int8 && activations == backends.ActivationsStatic {
 					s.Vocab = 2*backends.PeakRun + 88 // whole runs of logits and a short one

@@ -41,8 +41,11 @@ type page struct {
 	keyCodes, valueCodes []byte
 }
 
-// keyBytes returns the size of the codes of the keys of 16 positions.
+// keyBytes returns the size of the codes of the keys of 16 positions of a head.
 func (c *cache) keyBytes() int { return (c.HeadDim + 3) / 4 * quant.StepBytes }
+
+// valueBlocks returns the number of blocks of 16 columns of the values of a head.
+func (c *cache) valueBlocks() int { return (c.HeadDim + quant.BlockRows - 1) / quant.BlockRows }
 
 // pageBytes returns the size of the keys and of the values of a page.
 func (c *cache) pageBytes() (keys, values int) {
@@ -50,7 +53,7 @@ func (c *cache) pageBytes() (keys, values int) {
 		n := 4 * c.KVHeads * backends.BlockPositions * c.HeadDim
 		return n, n
 	}
-	return c.KVHeads * pageRows * c.keyBytes(), c.KVHeads * (c.HeadDim + quant.BlockRows - 1) / quant.BlockRows * valueBytes
+	return c.KVHeads * pageRows * c.keyBytes(), c.KVHeads * c.valueBlocks() * valueBytes
 }
 
 // newCaches returns the empty caches of a slot.
@@ -129,7 +132,7 @@ func (s *store) do(worker, first, end int) {
 				s.e.kernels.RoundInt8(codes, k, c.KeyScale)
 				c.putKey(p.keyCodes[h*pageRows*c.keyBytes():], at, codes)
 				s.e.kernels.RoundInt8(codes, v, c.ValueScale)
-				c.putValue(p.valueCodes[h*len(p.valueCodes)/c.KVHeads:], at, codes)
+				c.putValue(p.valueCodes[h*c.valueBlocks()*valueBytes:], at, codes)
 				continue
 			}
 			copy(p.keys[(h*backends.BlockPositions+at)*c.HeadDim:], k)
