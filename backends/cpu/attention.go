@@ -23,7 +23,7 @@ const (
 	planes24 = kernels.MaxPlanes
 )
 
-// attention is the task of program.Attention. Where a batch has many rows, a
+// attention is the task of program.Attention, after one that plans it. Where a batch has many rows, a
 // unit is a row with some of the heads that share keys, block after block. Where
 // it has few, a unit is one block of these, and a second task, combine, adds the
 // blocks in order where there are several: the sums are the same.
@@ -76,6 +76,7 @@ func lanes(scale float32) (b []byte) {
 // plan is how the attention at hand is divided, and what its blocks have become
 // before they are combined, in the order of the batch's rows, of blocks and of heads.
 type plan struct {
+	work            int       // multiplications
 	split           bool      // blocks are units of their own
 	tiles           []tile    // heads of a unit
 	first           []int     // of each row, and then the number of blocks
@@ -96,8 +97,13 @@ func (a *attention) span(r int) (from, to, first, blocks int) {
 	return from, row.Pos + 1, first, row.Pos/backends.BlockPositions - first + 1
 }
 
-// plan divides the work of this step, and makes room for what split blocks become. It returns the number of multiplications.
-func (a *attention) plan() (work int) {
+// planned is the task before an attention: it divides the work of this step,
+// makes room for what split blocks become and, for a cache of codes, makes
+// integers of the queries; a unit is a row.
+type planned struct{ *attention }
+
+// prepare implements task.
+func (a *planned) prepare() (units, work int) {
 	p, c := &a.e.plan, &a.e.p.Caches[a.cache]
 	blocks, positions := 0, 0
 	p.first = p.first[:0]
@@ -119,7 +125,18 @@ func (a *attention) plan() (work int) {
 		p.largest = roomFor(p.largest, blocks*a.heads)
 		p.totals = roomFor(p.totals, blocks*a.heads)
 	}
-	return 2 * positions * a.heads * c.HeadDim
+	p.work = 2 * positions * a.heads * c.HeadDim
+	if a.e.opts.Cache != backends.CacheInt8 {
+		return 0, 0
+	}
+	return a.e.live, 8 * a.e.live * a.heads * c.HeadDim
+}
+
+// do implements task.
+func (a *planned) do(worker, first, end int) {
+	for r := first; r < end; r++ {
+		a.digitize(&a.e.scratch[worker], r)
+	}
 }
 
 // roomFor returns s, or a longer slice if it is shorter than n: half as long again, since contexts grow block by block.
@@ -135,12 +152,11 @@ func (a *attention) shares() int { return a.heads / a.perKV * len(a.e.plan.tiles
 
 // prepare implements task.
 func (a *attention) prepare() (units, work int) {
-	work = a.plan()
-	n := a.e.live
-	if p := &a.e.plan; p.split {
+	p, n := &a.e.plan, a.e.live
+	if p.split {
 		n = p.first[n]
 	}
-	return n * a.shares(), work
+	return n * a.shares(), p.work
 }
 
 // single reports whether every row sees one block only.
@@ -234,7 +250,7 @@ func (e *executor) join(out, sums []float32, largest, total *float32, newest, ad
 func (a *attention) divide(out []float32, p part, totals []float32) {
 	dim := p.cache.HeadDim
 	for h := range p.tile.rows {
-		a.e.kernels.ScaleDiv(out[h*dim:][:dim], 1, totals[h])
+		a.e.kernels.Div(out[h*dim:][:dim], totals[h])
 	}
 }
 
@@ -287,6 +303,6 @@ func (a *combine) do(_, first, end int) {
 			}
 			a.e.join(out, sums, &largest, &total, p.largest[at], p.totals[at])
 		}
-		a.e.kernels.ScaleDiv(out, 1, total)
+		a.e.kernels.Div(out, total)
 	}
 }

@@ -11,11 +11,10 @@ import (
 // for each position, and the values of a page are blocks with a row for each
 // column of the head. Queries and weights are 24-bit fixed point.
 
-// queries is the task before an attention over codes that makes integers of the
-// queries; a unit is a row.
-type queries struct{ *attention }
+// midpoint8 is what the midpoint of a cache's codes takes from a sum for each integer.
+const midpoint8 = -128.0
 
-// queryDigits is what it makes, for each row, heads that share keys and unit of these.
+// queryDigits is the queries as integers, for each row, heads that share keys and unit of these.
 type queryDigits struct {
 	words  []uint32  // [word][head, plane]
 	steps  []float32 // of each head
@@ -27,30 +26,22 @@ func (q *queryDigits) bytes() int64 {
 	return int64(4*len(q.words) + 4*len(q.steps) + 8*len(q.starts))
 }
 
-// prepare implements task.
-func (q *queries) prepare() (units, work int) {
-	q.plan()
-	return q.e.live, 8 * q.e.live * q.e.buf[q.query].cols
-}
-
-// do implements task.
-func (q *queries) do(worker, first, end int) {
-	s, d := &q.e.scratch[worker], &q.e.queries
-	dim := q.e.p.Caches[q.cache].HeadDim
+// digitize makes integers of the queries of a row.
+func (a *attention) digitize(s *scratch, r int) {
+	d := &a.e.queries
+	x := a.e.row(a.query, r)
+	dim := len(x) / a.heads
 	words := (dim + 3) / 4
-	for r := first; r < end; r++ {
-		x := q.e.row(q.query, r)
-		for share := range q.shares() {
-			t := q.e.plan.tiles[share%len(q.e.plan.tiles)]
-			head := r*q.heads + share/len(q.e.plan.tiles)*q.perKV + t.first
-			rows := s.digits[:t.rows*planes24*words]
-			for h := range t.rows {
-				at := head + h
-				step, sum := q.e.fixed(rows[h*planes24*words:][:planes24*words], x[(at-r*q.heads)*dim:][:dim], planes24, max24)
-				d.steps[at], d.starts[at] = step, -128*float64(sum)
-			}
-			q.e.kernels.Interleave(d.words[head*planes24*words:], t.rows*planes24, rows, t.rows*planes24)
+	for share := range a.shares() {
+		t := a.e.plan.tiles[share%len(a.e.plan.tiles)]
+		first := share/len(a.e.plan.tiles)*a.perKV + t.first
+		rows := s.digits[:t.rows*planes24*words]
+		for h := range t.rows {
+			step, sum := a.e.fixed(rows[h*planes24*words:][:planes24*words], x[(first+h)*dim:][:dim], planes24, max24)
+			at := r*a.heads + first + h
+			d.steps[at], d.starts[at] = step, midpoint8*float64(sum)
 		}
+		a.e.kernels.Interleave(d.words[(r*a.heads+first)*planes24*words:], t.rows*planes24, rows, t.rows*planes24)
 	}
 }
 
@@ -81,11 +72,11 @@ func (a *attention) codes(s *scratch, p part, from, to int, sums, largest, total
 		clear(w[:skip])
 		clear(w[n:])
 		step, sum := a.e.fixed(s.digits[h*planes24*size:][:planes24*size], w, planes24, max24)
-		s.steps[h], s.starts[h] = step, -128*float64(sum)
+		s.steps[h], s.starts[h] = step, midpoint8*float64(sum)
 		totals[h] = float32(float32(sum) * step)
 	}
 	k.Interleave(s.weightWords, heads*planes24, s.digits[:heads*planes24*size], heads*planes24)
-	blocks := (c.HeadDim + quant.BlockRows - 1) / quant.BlockRows
+	blocks := c.valueBlocks()
 	s.final = kernels.Final{Groups: 1, Rows: heads, Planes: planes24, Starts: s.starts, Steps: s.steps, Mul: 1}
 	dst, stride := sums, c.HeadDim
 	if stride%quant.BlockRows != 0 { // the last block reaches past the head

@@ -171,12 +171,12 @@ type compiler struct {
 }
 
 // needs is how much scratch memory the operations take at most.
-type needs struct{ words, totals, sharers, headDim int }
+type needs struct{ digits, totals, sharers, headDim int }
 
 // scratch returns a worker's memory.
 func (n needs) scratch() scratch {
 	return scratch{
-		digits:  make([]uint32, quantizeRows*n.words),
+		digits:  make([]uint32, n.digits),
 		totals:  make([]int32, n.totals),
 		gate:    make([]float32, n.totals),
 		up:      make([]float32, n.totals),
@@ -335,11 +335,10 @@ func (c *compiler) attention(o *program.Attention) {
 		q.words = atLeast(q.words, c.rows()*a.heads*planes24*words)
 		q.steps = atLeast(q.steps, c.rows()*a.heads)
 		q.starts = atLeast(q.starts, c.rows()*a.heads)
-		// The digits of queries and of weights take the place of those of a few rows.
-		c.need.words = max(c.need.words, a.perKV*planes24*max(words, backends.BlockPositions/4))
+		c.need.digits = max(c.need.digits, a.perKV*planes24*max(words, backends.BlockPositions/4))
 		c.need.totals = max(c.need.totals, maxTotals, a.perKV*planes24*quant.BlockRows)
-		c.add("attention", &queries{a})
 	}
+	c.add("attention", &planned{a})
 	c.add("attention", a)
 	c.add("attention", &combine{a})
 }
@@ -448,7 +447,7 @@ func (c *compiler) operand(q *quantize, grid float32, planes int) *operand {
 	}
 	words := q.m.Steps() * q.m.StepCols() / 4
 	c.digits[n].grow(c.rows(), words*planes, q.m.Groups())
-	c.need.words = max(c.need.words, words*planes)
+	c.need.digits = max(c.need.digits, quantizeRows*words*planes)
 	tiles := c.e.kernels.Tiles()
 	// Gate and up take two blocks at least.
 	c.need.totals = max(c.need.totals, maxTotals, 2*min(tiles[len(tiles)-1], c.rows()*planes)*q.m.Groups()*quant.BlockRows)

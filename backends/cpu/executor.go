@@ -268,7 +268,7 @@ func (e *executor) setLive(n int) {
 
 // scratch is a worker's memory.
 type scratch struct {
-	digits   []uint32 // of a few rows
+	digits   []uint32 // of a few rows, or of the heads of a unit
 	totals   []int32  // of the blocks at hand
 	gate, up []float32
 	final    kernels.Final

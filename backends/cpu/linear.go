@@ -111,7 +111,7 @@ func (l *linear) do(worker, first, end int) {
 
 // weights implements reader.
 func (l *linear) weights(worker, workers int) []byte {
-	first, end := l.units*worker/workers, l.units*(worker+1)/workers
+	first, end := portion(l.units, worker, workers)
 	for i := range l.parts {
 		p := &l.parts[i]
 		if first < p.blocks {
@@ -127,7 +127,7 @@ func (l *linear) part(s *scratch, p *linearPart, first, end int) {
 	if first >= end {
 		return
 	}
-	tiles := l.e.tilings[p.operand.planes-1].tiles
+	tiles := l.e.tilings[p.operand.planes-1]
 	buf := &l.e.buf[p.out]
 	whole := min(end, p.rows/quant.BlockRows)
 	for n := p.batch(tiles); first < whole; first += n {
@@ -174,7 +174,7 @@ func (g *gateUp) prepare() (units, work int) {
 func (g *gateUp) do(worker, first, end int) {
 	s := &g.e.scratch[worker]
 	// Gate and up have as many digits, on whatever grids.
-	tiles := g.e.tilings[g.gate.operand.planes-1].tiles
+	tiles := g.e.tilings[g.gate.operand.planes-1]
 	for n := max(1, g.gate.batch(tiles)/2); first < end; first += n {
 		n = min(n, end-first)
 		for _, t := range tiles {
@@ -185,7 +185,8 @@ func (g *gateUp) do(worker, first, end int) {
 
 // weights implements reader.
 func (g *gateUp) weights(worker, workers int) []byte {
-	return g.gate.bytes(2*(g.units*worker/workers), 2*(g.units*(worker+1)/workers))
+	first, end := portion(g.units, worker, workers)
+	return g.gate.bytes(2*first, 2*end)
 }
 
 // tile computes n pairs of blocks for the rows of a tile.
@@ -224,7 +225,7 @@ func (l *floatLinear) prepare() (units, work int) { return l.rows, l.rows * l.m.
 
 // weights implements reader.
 func (l *floatLinear) weights(worker, workers int) []byte {
-	first, end := l.rows*worker/workers, l.rows*(worker+1)/workers
+	first, end := portion(l.rows, worker, workers)
 	size := l.m.RowBytes()
 	for _, p := range l.parts {
 		if first < p.Rows {

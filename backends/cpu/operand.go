@@ -30,12 +30,12 @@ func fixedPoint(a backends.Activations) (planes int, limit float32) {
 type tile struct{ first, rows int }
 
 // tilings holds, for each number of digits, how the live rows are cut.
-type tilings [kernels.MaxPlanes]struct{ tiles []tile }
+type tilings [kernels.MaxPlanes][]tile
 
 // cut divides n rows into the largest tiles that the kernels take.
 func (t *tilings) cut(n int, sizes []int) {
 	for p := range t {
-		t[p].tiles = cut(t[p].tiles[:0], n, p+1, sizes)
+		t[p] = cut(t[p][:0], n, p+1, sizes)
 	}
 }
 
@@ -111,7 +111,7 @@ type quantize struct {
 // prepare implements task.
 func (q *quantize) prepare() (units, work int) {
 	for _, o := range q.operands {
-		for _, t := range q.e.tilings[o.planes-1].tiles {
+		for _, t := range q.e.tilings[o.planes-1] {
 			units += parts(t)
 		}
 	}
@@ -126,7 +126,7 @@ func (q *quantize) do(worker, first, end int) {
 	s := &q.e.scratch[worker]
 	u := 0
 	for _, o := range q.operands {
-		for _, t := range q.e.tilings[o.planes-1].tiles {
+		for _, t := range q.e.tilings[o.planes-1] {
 			for p := range parts(t) {
 				if u >= first && u < end {
 					q.rows(s, o, t, p*quantizeRows)

@@ -91,6 +91,11 @@ type share struct {
 	_     line
 }
 
+// portion returns the units of a task that are a worker's own.
+func portion(units, worker, workers int) (first, end int) {
+	return units * worker / workers, units * (worker + 1) / workers
+}
+
 // newPool starts workers-1 threads. read reads memory.
 func newPool(workers, minWork int, read func(data []byte) uint64) *pool {
 	p := &pool{read: read, minWork: minWork, shares: make([]share, workers), asleep: make([]atomic.Bool, workers), wake: make([]chan struct{}, workers)}
@@ -152,8 +157,8 @@ func (p *pool) work(w int) {
 	done := uint64(0)
 	for i := range p.shares {
 		owner := (w + i) % len(p.shares)
-		first := units * owner / len(p.shares)
-		size := units*(owner+1)/len(p.shares) - first
+		first, end := portion(units, owner, len(p.shares))
+		size := end - first
 		for {
 			n, ok := p.claim(owner, number, pieces)
 			if !ok {

@@ -33,7 +33,7 @@ func pointwise(m machine) {
 	}
 	addMul(m)
 	scaleAdd(m)
-	scaleDiv(m)
+	div(m)
 	rotate(m)
 	geluMul(m)
 	softcap(m)
@@ -48,7 +48,7 @@ const maxPlanes = 3
 func pointwiseTable(w io.Writer, isa string) {
 	fmt.Fprintf(w, "\n// pointwise%s holds the pointwise kernels.\nvar pointwise%[1]s = pointwise{\n", isa)
 	for _, name := range []string{
-		"maxAbs", "peak", "norm", "normWeighted", "addNorm", "addNormWeighted", "addMul", "scaleAdd", "scaleDiv", "rotate", "geluMul", "softcap", "largest", "expSum",
+		"maxAbs", "peak", "norm", "normWeighted", "addNorm", "addNormWeighted", "addMul", "scaleAdd", "div", "rotate", "geluMul", "softcap", "largest", "expSum",
 	} {
 		fmt.Fprintf(w, "\t%s: %[1]s%s,\n", name, isa)
 	}
@@ -187,15 +187,14 @@ func scaleAdd(m machine) {
 	m.end()
 }
 
-// scaleDiv writes Set.ScaleDiv.
-func scaleDiv(m machine) {
-	m.begin("scaleDiv", "is Set.ScaleDiv.", append(floats("dst"), field{"mul", "float32"}, field{"div", "float32"}), "")
-	mul, div := m.paramVec("mul"), m.paramVec("div")
+// div writes Set.Div.
+func div(m machine) {
+	m.begin("div", "is Set.Div.", append(floats("dst"), field{"by", "float32"}), "")
+	by := m.paramVec("by")
 	overFloats(m, unroll, func(p []*word, i int) {
 		v := m.newVec()
 		m.load(v, p[0], i)
-		m.mul(v, v, mul)
-		m.div(v, v, div)
+		m.div(v, v, by)
 		m.store(v, p[0], i)
 		m.freeVec(v)
 	}, "dst")

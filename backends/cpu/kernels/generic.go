@@ -33,7 +33,7 @@ func Generic() *Set {
 		softmax:    softmax,
 		weighted:   weighted,
 		scaleAdd:   scaleAdd,
-		scaleDiv:   scaleDiv,
+		div:        div,
 		read:       read,
 	}
 }
@@ -100,10 +100,10 @@ func scaleAdd(dst, part []float32, old, add float32) {
 	}
 }
 
-// scaleDiv is Set.ScaleDiv.
-func scaleDiv(dst []float32, mul, div float32) {
+// div is Set.Div.
+func div(dst []float32, by float32) {
 	for i, v := range dst {
-		dst[i] = float32(v*mul) / div
+		dst[i] = v / by
 	}
 }
 

@@ -21,7 +21,7 @@ type pointwise struct {
 	addNormWeighted  func(state, x, weight *float32, n int, inv, mul float32)
 	addMul           func(dst, a, b *float32, n int, mul float32)
 	scaleAdd         func(dst, part *float32, n int, old, add float32)
-	scaleDiv         func(dst *float32, n int, mul, div float32)
+	div              func(dst *float32, n int, by float32)
 	rotate           func(lo, hi, sin, cos *float32, n int)
 	geluMul          func(dst, a, b *float32, n int)
 	softcap          func(x *float32, n int, limit float32)
@@ -75,7 +75,7 @@ func (k *pointwise) install(s *Set) {
 	s.scaleAdd = func(dst, part []float32, old, add float32) {
 		k.scaleAdd(first(dst), first(part), len(dst), old, add)
 	}
-	s.scaleDiv = func(dst []float32, mul, div float32) { k.scaleDiv(first(dst), len(dst), mul, div) }
+	s.div = func(dst []float32, by float32) { k.div(first(dst), len(dst), by) }
 	s.rotate = func(x, table []float32) {
 		half := len(x) / 2
 		k.rotate(first(x), first(x[half:]), first(table), first(table[half:]), half)

@@ -2049,11 +2049,10 @@ done3:
 	VZEROUPPER
 	RET
 
-// func scaleDivAVX2(dst *float32, n int, mul float32, div float32)
+// func divAVX2(dst *float32, n int, by float32)
 // Requires: AVX, AVX2
-TEXT ·scaleDivAVX2(SB), NOSPLIT, $0-24
-	VBROADCASTSS mul+16(FP), Y0
-	VBROADCASTSS div+20(FP), Y1
+TEXT ·divAVX2(SB), NOSPLIT, $0-20
+	VBROADCASTSS by+16(FP), Y0
 	MOVQ         dst+0(FP), AX
 	MOVQ         n+8(FP), CX
 	XORQ         DX, DX
@@ -2061,14 +2060,12 @@ TEXT ·scaleDivAVX2(SB), NOSPLIT, $0-24
 	JLT          last2
 
 full1:
-	VMOVUPS (AX)(DX*4), Y2
-	VMULPS  Y0, Y2, Y2
-	VDIVPS  Y1, Y2, Y2
-	VMOVUPS Y2, (AX)(DX*4)
-	VMOVUPS 32(AX)(DX*4), Y2
-	VMULPS  Y0, Y2, Y2
-	VDIVPS  Y1, Y2, Y2
-	VMOVUPS Y2, 32(AX)(DX*4)
+	VMOVUPS (AX)(DX*4), Y1
+	VDIVPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)(DX*4)
+	VMOVUPS 32(AX)(DX*4), Y1
+	VDIVPS  Y0, Y1, Y1
+	VMOVUPS Y1, 32(AX)(DX*4)
 	ADDQ    $+16, DX
 	SUBQ    $+16, CX
 	JGE     full1
@@ -2076,18 +2073,16 @@ full1:
 last2:
 	ADDQ         $+16, CX
 	JZ           done3
-	VMOVD        CX, X2
-	VPBROADCASTD X2, Y2
-	VPCMPGTD     lanes_256x8_0<>+0(SB), Y2, Y3
-	VPCMPGTD     lanes_256x8_1<>+0(SB), Y2, Y2
-	VMASKMOVPS   (AX)(DX*4), Y3, Y4
-	VMULPS       Y0, Y4, Y4
-	VDIVPS       Y1, Y4, Y4
-	VMASKMOVPS   Y4, Y3, (AX)(DX*4)
-	VMASKMOVPS   32(AX)(DX*4), Y2, Y3
-	VMULPS       Y0, Y3, Y3
-	VDIVPS       Y1, Y3, Y3
-	VMASKMOVPS   Y3, Y2, 32(AX)(DX*4)
+	VMOVD        CX, X1
+	VPBROADCASTD X1, Y1
+	VPCMPGTD     lanes_256x8_0<>+0(SB), Y1, Y2
+	VPCMPGTD     lanes_256x8_1<>+0(SB), Y1, Y1
+	VMASKMOVPS   (AX)(DX*4), Y2, Y3
+	VDIVPS       Y0, Y3, Y3
+	VMASKMOVPS   Y3, Y2, (AX)(DX*4)
+	VMASKMOVPS   32(AX)(DX*4), Y1, Y2
+	VDIVPS       Y0, Y2, Y2
+	VMASKMOVPS   Y2, Y1, 32(AX)(DX*4)
 
 done3:
 	VZEROUPPER
@@ -4407,11 +4402,10 @@ done3:
 	VZEROUPPER
 	RET
 
-// func scaleDivAVX512(dst *float32, n int, mul float32, div float32)
+// func divAVX512(dst *float32, n int, by float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·scaleDivAVX512(SB), NOSPLIT, $0-24
-	VBROADCASTSS mul+16(FP), Z0
-	VBROADCASTSS div+20(FP), Z1
+TEXT ·divAVX512(SB), NOSPLIT, $0-20
+	VBROADCASTSS by+16(FP), Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         n+8(FP), CX
 	XORQ         DX, DX
@@ -4419,14 +4413,12 @@ TEXT ·scaleDivAVX512(SB), NOSPLIT, $0-24
 	JLT          last2
 
 full1:
-	VMOVUPS (AX)(DX*4), Z2
-	VMULPS  Z0, Z2, Z2
-	VDIVPS  Z1, Z2, Z2
-	VMOVUPS Z2, (AX)(DX*4)
-	VMOVUPS 64(AX)(DX*4), Z2
-	VMULPS  Z0, Z2, Z2
-	VDIVPS  Z1, Z2, Z2
-	VMOVUPS Z2, 64(AX)(DX*4)
+	VMOVUPS (AX)(DX*4), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)(DX*4)
+	VMOVUPS 64(AX)(DX*4), Z1
+	VDIVPS  Z0, Z1, Z1
+	VMOVUPS Z1, 64(AX)(DX*4)
 	ADDQ    $+32, DX
 	SUBQ    $+32, CX
 	JGE     full1
@@ -4439,14 +4431,12 @@ last2:
 	KMOVW     BX, K1
 	SHRQ      $0x10, BX
 	KMOVW     BX, K2
-	VMOVUPS.Z (AX)(DX*4), K1, Z2
-	VMULPS    Z0, Z2, Z2
-	VDIVPS    Z1, Z2, Z2
-	VMOVUPS   Z2, K1, (AX)(DX*4)
-	VMOVUPS.Z 64(AX)(DX*4), K2, Z2
-	VMULPS    Z0, Z2, Z2
-	VDIVPS    Z1, Z2, Z2
-	VMOVUPS   Z2, K2, 64(AX)(DX*4)
+	VMOVUPS.Z (AX)(DX*4), K1, Z1
+	VDIVPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (AX)(DX*4)
+	VMOVUPS.Z 64(AX)(DX*4), K2, Z1
+	VDIVPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K2, 64(AX)(DX*4)
 
 done3:
 	VZEROUPPER

@@ -3918,26 +3918,22 @@ done15:
 done3:
 	RET	
 
-// func scaleDivNEON(dst *float32, n int, mul float32, div float32)
-TEXT ·scaleDivNEON(SB), NOSPLIT, $0-24
-	FMOVS	mul+16(FP), F0
+// func divNEON(dst *float32, n int, by float32)
+TEXT ·divNEON(SB), NOSPLIT, $0-20
+	FMOVS	by+16(FP), F0
 	VDUP	V0.S[0], V0.S4
-	FMOVS	div+20(FP), F1
-	VDUP	V1.S[0], V1.S4
 	MOVD	dst+0(FP), R0
 	MOVD	n+8(FP), R1
 	SUBS	$8, R1, R1
 	BLT	last2
 
 full1:
-	FMOVQ	(R0), F2
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD	$0x6e21fc42 // fdiv v2.4s, v2.4s, v1.4s
-	FMOVQ	F2, (R0)
-	FMOVQ	16(R0), F2
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD	$0x6e21fc42 // fdiv v2.4s, v2.4s, v1.4s
-	FMOVQ	F2, 16(R0)
+	FMOVQ	(R0), F1
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
+	FMOVQ	F1, (R0)
+	FMOVQ	16(R0), F1
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
+	FMOVQ	F1, 16(R0)
 	ADD	$32, R0, R0
 	SUBS	$8, R1, R1
 	BGE	full1
@@ -3945,90 +3941,88 @@ full1:
 last2:
 	ADDS	$8, R1, R1
 	BEQ	done3
-	VMOVI	$0, V2.B16
+	VMOVI	$0, V1.B16
 	CMP	$4, R1
 	BLT	some4
-	FMOVQ	(R0), F2
+	FMOVQ	(R0), F1
 	B	done5
 
 some4:
 	CMP	$1, R1
 	BLT	done5
 	ADD	$0, R0, R2
-	VLD1	(R2), V2.S[0]
+	VLD1	(R2), V1.S[0]
 	CMP	$2, R1
 	BLT	done5
 	ADD	$4, R0, R2
-	VLD1	(R2), V2.S[1]
+	VLD1	(R2), V1.S[1]
 	CMP	$3, R1
 	BLT	done5
 	ADD	$8, R0, R2
-	VLD1	(R2), V2.S[2]
+	VLD1	(R2), V1.S[2]
 
 done5:
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD	$0x6e21fc42 // fdiv v2.4s, v2.4s, v1.4s
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
 	CMP	$4, R1
 	BLT	some6
-	FMOVQ	F2, (R0)
+	FMOVQ	F1, (R0)
 	B	done7
 
 some6:
 	CMP	$1, R1
 	BLT	done7
 	ADD	$0, R0, R2
-	VST1	V2.S[0], (R2)
+	VST1	V1.S[0], (R2)
 	CMP	$2, R1
 	BLT	done7
 	ADD	$4, R0, R2
-	VST1	V2.S[1], (R2)
+	VST1	V1.S[1], (R2)
 	CMP	$3, R1
 	BLT	done7
 	ADD	$8, R0, R2
-	VST1	V2.S[2], (R2)
+	VST1	V1.S[2], (R2)
 
 done7:
-	VMOVI	$0, V2.B16
+	VMOVI	$0, V1.B16
 	CMP	$8, R1
 	BLT	some8
-	FMOVQ	16(R0), F2
+	FMOVQ	16(R0), F1
 	B	done9
 
 some8:
 	CMP	$5, R1
 	BLT	done9
 	ADD	$16, R0, R2
-	VLD1	(R2), V2.S[0]
+	VLD1	(R2), V1.S[0]
 	CMP	$6, R1
 	BLT	done9
 	ADD	$20, R0, R2
-	VLD1	(R2), V2.S[1]
+	VLD1	(R2), V1.S[1]
 	CMP	$7, R1
 	BLT	done9
 	ADD	$24, R0, R2
-	VLD1	(R2), V2.S[2]
+	VLD1	(R2), V1.S[2]
 
 done9:
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD	$0x6e21fc42 // fdiv v2.4s, v2.4s, v1.4s
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
 	CMP	$8, R1
 	BLT	some10
-	FMOVQ	F2, 16(R0)
+	FMOVQ	F1, 16(R0)
 	B	done11
 
 some10:
 	CMP	$5, R1
 	BLT	done11
 	ADD	$16, R0, R2
-	VST1	V2.S[0], (R2)
+	VST1	V1.S[0], (R2)
 	CMP	$6, R1
 	BLT	done11
 	ADD	$20, R0, R2
-	VST1	V2.S[1], (R2)
+	VST1	V1.S[1], (R2)
 	CMP	$7, R1
 	BLT	done11
 	ADD	$24, R0, R2
-	VST1	V2.S[2], (R2)
+	VST1	V1.S[2], (R2)
 
 done11:
 

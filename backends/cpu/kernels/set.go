@@ -36,7 +36,7 @@ type Set struct {
 	softmax    func(w []float32) (largest, total float32)
 	weighted   func(dst, w, values []float32, s AttentionShape)
 	scaleAdd   func(dst, part []float32, old, add float32)
-	scaleDiv   func(dst []float32, mul, div float32)
+	div        func(dst []float32, by float32)
 	read       func(data []byte) uint64
 }
 
@@ -310,8 +310,8 @@ func (s *Set) ScaleAdd(dst, part []float32, old, add float32) {
 	s.scaleAdd(dst, part, old, add)
 }
 
-// ScaleDiv sets dst = dst*mul / div.
-func (s *Set) ScaleDiv(dst []float32, mul, div float32) { s.scaleDiv(dst, mul, div) }
+// Div sets dst = dst/by.
+func (s *Set) Div(dst []float32, by float32) { s.div(dst, by) }
 
 // Read reads all bytes and returns a number that depends on them: it measures memory.
 func (s *Set) Read(data []byte) uint64 { return s.read(data) }

@@ -119,10 +119,10 @@ func addMulAVX2(dst *float32, a *float32, b *float32, n int, mul float32)
 //go:noescape
 func scaleAddAVX2(dst *float32, part *float32, n int, old float32, add float32)
 
-// scaleDivAVX2 is Set.ScaleDiv.
+// divAVX2 is Set.Div.
 //
 //go:noescape
-func scaleDivAVX2(dst *float32, n int, mul float32, div float32)
+func divAVX2(dst *float32, n int, by float32)
 
 // rotateAVX2 is Set.Rotate for n pairs.
 //
@@ -264,10 +264,10 @@ func addMulAVX512(dst *float32, a *float32, b *float32, n int, mul float32)
 //go:noescape
 func scaleAddAVX512(dst *float32, part *float32, n int, old float32, add float32)
 
-// scaleDivAVX512 is Set.ScaleDiv.
+// divAVX512 is Set.Div.
 //
 //go:noescape
-func scaleDivAVX512(dst *float32, n int, mul float32, div float32)
+func divAVX512(dst *float32, n int, by float32)
 
 // rotateAVX512 is Set.Rotate for n pairs.
 //

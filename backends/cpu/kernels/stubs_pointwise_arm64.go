@@ -119,10 +119,10 @@ func addMulNEON(dst *float32, a *float32, b *float32, n int, mul float32)
 //go:noescape
 func scaleAddNEON(dst *float32, part *float32, n int, old float32, add float32)
 
-// scaleDivNEON is Set.ScaleDiv.
+// divNEON is Set.Div.
 //
 //go:noescape
-func scaleDivNEON(dst *float32, n int, mul float32, div float32)
+func divNEON(dst *float32, n int, by float32)
 
 // rotateNEON is Set.Rotate for n pairs.
 //

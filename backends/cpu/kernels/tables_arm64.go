@@ -66,7 +66,7 @@ var pointwiseNEON = pointwise{
 	addNormWeighted: addNormWeightedNEON,
 	addMul:          addMulNEON,
 	scaleAdd:        scaleAddNEON,
-	scaleDiv:        scaleDivNEON,
+	div:             divNEON,
 	rotate:          rotateNEON,
 	geluMul:         geluMulNEON,
 	softcap:         softcapNEON,
