@@ -238,23 +238,24 @@ func (s subject) info(r prepared, m *engine.Model) Info {
 // available, and says why.
 func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why string, err error) {
 	if name == "" || name == AutoBackend {
-		var refused []string
-		var errs []error
-		for _, b := range all {
+		refused := errors.New("this build has no backend")
+		for i, b := range all {
 			err := b.Available()
 			if err == nil {
-				why := "the first of this build's backends"
-				if len(all) == 1 {
-					why = "the only backend of this build"
-				} else if len(refused) > 0 {
-					why = strings.Join(refused, "; ")
+				switch {
+				case len(all) == 1:
+					return b, "the only backend of this build", nil
+				case i > 0:
+					return b, refused.Error(), nil
 				}
-				return b, why, nil
+				return b, "the first of this build's backends", nil
 			}
-			refused = append(refused, fmt.Sprintf("%s is not available: %v", b.Name(), err))
-			errs = append(errs, fmt.Errorf("backend %q is not available: %w", b.Name(), err))
+			if err = fmt.Errorf("%s is not available: %w", b.Name(), err); i > 0 {
+				err = fmt.Errorf("%w; %w", refused, err)
+			}
+			refused = err
 		}
-		return nil, "", errors.Join(errs...)
+		return nil, "", refused
 	}
 	names := make([]string, 0, len(all))
 	for _, b := range all {
