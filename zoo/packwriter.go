@@ -98,7 +98,7 @@ func sortEntries(entries []ManifestFileEntry) {
 }
 
 // hugePageBytes is the size of the pieces in which the weights are written: Linux
-// then keeps them as huge pages, which mappings read at twice the speed.
+// then keeps them as huge pages, which are mapped and read faster.
 const hugePageBytes = 2 << 20
 
 // Plan fixes all tensors of the weights file and their order. It checks that there

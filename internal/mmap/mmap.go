@@ -63,8 +63,8 @@ func (m *Map) Bytes() []byte {
 
 // Stream says that bytes [from, to) will be read from one end to the other, again
 // and again. Where the system has huge pages it then reads the file into those:
-// small ones take a nested walk of page tables every 4 KiB, which in a virtual
-// machine costs up to half of the bandwidth. Bytes of which only a few are read
+// small ones take a walk of page tables every 4 KiB, which costs bandwidth, most
+// of all in a virtual machine. Bytes of which only a few are read
 // here and there are better left alone, since a huge page is read whole.
 func (m *Map) Stream(from, to int) {
 	m.mu.Lock()
