@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -138,6 +139,50 @@ func TestPoolWakes(t *testing.T) {
 		timer.Stop()
 		if m.missed.Load() {
 			t.Fatalf("%d of %d workers took part", m.present.Load(), workers)
+		}
+	}
+}
+
+// relay is a task whose units each read all of a vector that the tasks before
+// wrote in shares, and write their own part of another: what a product does to
+// the caches of its workers, without the weights.
+type relay struct {
+	in, out []float32
+	units   int
+}
+
+// prepare implements task.
+func (r *relay) prepare() (units, work int) { return r.units, minWork }
+
+// do implements task.
+func (r *relay) do(_, first, end int) {
+	sum := float32(0)
+	for i := 0; i < len(r.in); i += 16 { // a line of memory each
+		sum += r.in[i]
+	}
+	from, to := portion(len(r.out), first, r.units)
+	_, to = from, len(r.out)*end/r.units
+	for i := range r.out[from:to] {
+		r.out[from+i] = sum
+	}
+}
+
+// BenchmarkTask measures what sharing a task costs: alone, and with vectors as
+// long as those of a decoder that go from core to core.
+func BenchmarkTask(b *testing.B) {
+	for _, threads := range []int{1, 2} {
+		for _, cols := range []int{16, 1536, 12288} {
+			b.Run(fmt.Sprintf("threads=%d/cols=%d", threads, cols), func(b *testing.B) {
+				p := newPool(threads, minWork, func([]byte) uint64 { return 0 })
+				defer p.close()
+				x, y := make([]float32, cols), make([]float32, cols)
+				there, back := &operation{task: &relay{x, y, 96}}, &operation{task: &relay{y, x, 96}}
+				for b.Loop() {
+					p.run(there)
+					p.run(back)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N), "ns/task")
+			})
 		}
 	}
 }
