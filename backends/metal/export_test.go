@@ -1,0 +1,4 @@
+package metal
+
+// Source is source.
+var Source = source
