@@ -187,7 +187,7 @@ type part struct {
 // part returns that of a share.
 func (a *attention) part(row, share int) part {
 	kv, t := share/len(a.e.plan.tiles), a.e.plan.tiles[share%len(a.e.plan.tiles)]
-	return part{row, &a.e.slots[a.e.rows[row].Slot].caches[a.cache], kv, t, kv*a.perKV + t.first}
+	return part{row, &a.e.caches[a.e.rows[row].Slot][a.cache], kv, t, kv*a.perKV + t.first}
 }
 
 // share computes one block of some heads; blocks are numbered through all rows.

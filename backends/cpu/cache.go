@@ -6,15 +6,6 @@ import (
 	"github.com/zoo-sdk/zoo/quant"
 )
 
-// slot is the memory of one sequence.
-type slot struct {
-	used   bool
-	length int
-	// high is one more than the highest position written since the slot was empty; rings have lost what lies a ring before it.
-	high   int
-	caches []cache
-}
-
 // cache holds keys and values of one program.Cache in pages of 256 positions,
 // so that a page is a block of attention. A full cache has as many pages as
 // it needs; a ring goes round in a fixed number.
@@ -61,9 +52,7 @@ func (e *executor) newCaches() []cache {
 	caches := make([]cache, len(e.p.Caches))
 	for i, c := range e.p.Caches {
 		caches[i] = cache{Cache: c, int8: e.opts.Cache == backends.CacheInt8}
-		if c.Window > 0 {
-			caches[i].ring = (c.Window + e.opts.MaxRows + backends.BlockPositions - 1) / backends.BlockPositions
-		}
+		caches[i].ring = backends.RingPages(c.Window, e.opts.MaxRows)
 	}
 	return caches
 }
@@ -97,16 +86,6 @@ func (c *cache) grow(pos int) (added int64) {
 	return added
 }
 
-// covers reports whether a ring that has been written up to high still holds
-// what attention needs at position n.
-func (c *cache) covers(n, high int) bool {
-	if c.ring == 0 {
-		return true
-	}
-	lost := high - c.ring*backends.BlockPositions // positions below this are overwritten
-	return lost <= max(0, n-c.Window+1)
-}
-
 // store is the task of program.Store; a unit is a row.
 type store struct {
 	e          *executor
@@ -122,7 +101,7 @@ func (s *store) do(worker, first, end int) {
 	codes := s.e.scratch[worker].codes
 	for r := first; r < end; r++ {
 		row := s.e.rows[r]
-		c := &s.e.slots[row.Slot].caches[s.cache]
+		c := &s.e.caches[row.Slot][s.cache]
 		p := c.page(row.Pos)
 		at := row.Pos % backends.BlockPositions
 		key, value := s.e.row(s.key, r), s.e.row(s.value, r)

@@ -78,7 +78,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err != nil {
 		return nil, err
 	}
-	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, kernels: b.kernels}, w: w}
+	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows)}, w: w}
 	c.e.planes, c.e.limit = fixedPoint(opts.Activations)
 	c.buffers()
 	for i, op := range p.Ops {

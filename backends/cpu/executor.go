@@ -3,13 +3,11 @@ package cpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
-	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
 )
 
@@ -51,7 +49,8 @@ type executor struct {
 	angles  []angles
 	peaks   []float32 // [MaxLogits, runs]
 	scratch []scratch
-	slots   []slot
+	slots   backends.Slots
+	caches  [][]cache // of each slot
 	stats   backends.Stats
 	profile []backends.OpProfile // one for each kind of operation, nil unless asked for
 	closed  bool
@@ -76,60 +75,30 @@ func (e *executor) NewSlot() (backends.Slot, error) {
 	if e.closed {
 		return 0, errClosed
 	}
-	i := slices.IndexFunc(e.slots, func(s slot) bool { return !s.used })
-	if i < 0 {
-		i = len(e.slots)
-		e.slots = append(e.slots, slot{})
+	slot := e.slots.New()
+	if int(slot) == len(e.caches) {
+		e.caches = append(e.caches, nil)
 	}
-	e.slots[i] = slot{used: true, caches: e.newCaches()}
-	return backends.Slot(i), nil
+	e.caches[slot] = e.newCaches()
+	return slot, nil
 }
 
 // FreeSlot implements backends.Executor.
 func (e *executor) FreeSlot(s backends.Slot) {
-	if !e.valid(s) {
+	if !e.slots.Free(s) {
 		return
 	}
-	for i := range e.slots[s].caches {
-		e.stats.CacheBytes -= e.slots[s].caches[i].bytes()
+	for i := range e.caches[s] {
+		e.stats.CacheBytes -= e.caches[s][i].bytes()
 	}
-	e.slots[s] = slot{}
-}
-
-// valid reports whether a slot is in use.
-func (e *executor) valid(s backends.Slot) bool {
-	return s >= 0 && int(s) < len(e.slots) && e.slots[s].used
+	e.caches[s] = nil
 }
 
 // Len implements backends.Executor.
-func (e *executor) Len(s backends.Slot) int {
-	if !e.valid(s) {
-		return 0
-	}
-	return e.slots[s].length
-}
+func (e *executor) Len(s backends.Slot) int { return e.slots.Len(s) }
 
 // Truncate implements backends.Executor.
-func (e *executor) Truncate(s backends.Slot, n int) error {
-	if !e.valid(s) {
-		return fmt.Errorf("%w: no slot %d", fault.ErrUsage, s)
-	}
-	sl := &e.slots[s]
-	if n < 0 || n > sl.length {
-		return fmt.Errorf("%w: cannot shorten %d positions to %d", fault.ErrUsage, sl.length, n)
-	}
-	if n == 0 {
-		sl.length, sl.high = 0, 0
-		return nil
-	}
-	for i := range sl.caches {
-		if !sl.caches[i].covers(n, sl.high) {
-			return backends.ErrTruncate
-		}
-	}
-	sl.length = n
-	return nil
-}
+func (e *executor) Truncate(s backends.Slot, n int) error { return e.slots.Truncate(s, n) }
 
 // Step implements backends.Executor.
 func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
@@ -158,7 +127,7 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 		e.traceBefore(len(e.p.Ops), b.Trace)
 	}
 	for _, r := range b.Rows {
-		e.slots[r.Slot].length = r.Pos + 1
+		e.slots.Extend(r.Slot, r.Pos)
 	}
 	return nil
 }
@@ -191,47 +160,19 @@ func (e *executor) Profile() []backends.OpProfile {
 
 // begin checks a batch and prepares the step.
 func (e *executor) begin(b *backends.Batch) error {
-	switch {
-	case e.closed:
+	if e.closed {
 		return errClosed
-	case len(b.Rows) == 0 || len(b.Rows) > e.opts.MaxRows:
-		return fmt.Errorf("%w: batch of %d rows, 1 to %d are possible", fault.ErrUsage, len(b.Rows), e.opts.MaxRows)
+	}
+	if _, err := e.slots.Check(b.Rows, e.p, e.opts); err != nil {
+		return err
 	}
 	e.rows = append(e.rows[:0], b.Rows...)
-	wanted := 0
-	for i, r := range b.Rows {
-		if !e.valid(r.Slot) {
-			return fmt.Errorf("%w: no slot %d", fault.ErrUsage, r.Slot)
-		}
-		next := e.slots[r.Slot].length
-		for j := i - 1; j >= 0; j-- {
-			if b.Rows[j].Slot == r.Slot {
-				next = b.Rows[j].Pos + 1
-				break
-			}
-		}
-		switch {
-		case r.Pos != next:
-			return fmt.Errorf("%w: row %d is at position %d of a slot that goes on at %d", fault.ErrUsage, i, r.Pos, next)
-		case r.Pos >= e.opts.Context:
-			return &backends.ContextError{Need: r.Pos + 1, Context: e.opts.Context}
-		case r.Token < 0 || int(r.Token) >= e.p.TokenLimit:
-			return fmt.Errorf("%w: token %d is not in a vocabulary of %d", fault.ErrUsage, r.Token, e.p.TokenLimit)
-		}
-		if r.Logits {
-			wanted++
-		}
-	}
-	if wanted > e.opts.MaxLogits {
-		return fmt.Errorf("%w: %d rows want logits, %d may", fault.ErrUsage, wanted, e.opts.MaxLogits)
-	}
 	e.setLive(len(e.rows))
 	for i, r := range e.rows {
-		s := &e.slots[r.Slot]
-		for c := range s.caches {
-			e.stats.CacheBytes += s.caches[c].grow(r.Pos)
+		for c := range e.caches[r.Slot] {
+			e.stats.CacheBytes += e.caches[r.Slot][c].grow(r.Pos)
 		}
-		s.high = max(s.high, r.Pos+1)
+		e.slots.Write(r.Slot, r.Pos)
 		for a := range e.angles {
 			e.angles[a].fill(i, r.Pos)
 		}
@@ -327,6 +268,6 @@ func (e *executor) Close() error {
 	}
 	e.closed = true
 	e.pool.close()
-	e.slots, e.buf, e.ops = nil, nil, nil
+	e.slots, e.caches, e.buf, e.ops = backends.Slots{}, nil, nil, nil
 	return nil
 }
