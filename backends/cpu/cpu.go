@@ -10,7 +10,6 @@ import (
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
-	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -74,7 +73,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err := backends.CheckWeights(p, w); err != nil {
 		return nil, err
 	}
-	opts, err := complete(p, opts)
+	opts, err := opts.Complete(p)
 	if err != nil {
 		return nil, err
 	}
@@ -118,44 +117,6 @@ func (e *executor) ahead() {
 			}
 		}
 	}
-}
-
-// complete fills in defaults and checks the options against the program.
-func complete(p *program.Program, o backends.Options) (backends.Options, error) {
-	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
-	if o.MaxRows <= 0 {
-		o.MaxRows = 64
-	}
-	if o.MaxLogits <= 0 {
-		o.MaxLogits = 8
-	}
-	o.MaxLogits = min(o.MaxLogits, o.MaxRows)
-	if o.Context <= 0 || o.Context > p.Context {
-		o.Context = p.Context
-	}
-	switch o.Activations {
-	case "":
-		o.Activations = backends.ActivationsStatic
-	case backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8:
-	default:
-		return o, fmt.Errorf("%w: activations %q", fault.ErrUsage, o.Activations)
-	}
-	switch o.Cache {
-	case "":
-		o.Cache = backends.CacheFloat
-	case backends.CacheFloat:
-	case backends.CacheInt8:
-		for _, c := range p.Caches {
-			if c.KeyScale == 0 || c.ValueScale == 0 {
-				return o, fault.WithHint(fmt.Errorf("%w: the checkpoint has no int8 grid for cache %q", fault.ErrUsage, c.Name), "use `--kv float`")
-			}
-		}
-	default:
-		return o, fmt.Errorf("%w: cache type %q", fault.ErrUsage, o.Cache)
-	}
-	return o, nil
 }
 
 // compiler binds the operations of a program to buffers and weights.
