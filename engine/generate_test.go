@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/engine"
 	"github.com/zoo-sdk/zoo/internal/fault"
 )
@@ -131,7 +132,7 @@ func TestGenerateErrors(t *testing.T) {
 		{name: "closed", feed: true, close: true, want: engine.ErrClosed},
 		{name: "negative maximum", feed: true, opts: engine.GenerateOptions{MaxTokens: -1}, want: fault.ErrUsage},
 		{name: "logits not numbers", feed: true, backend: scripted{logits: nan}, want: engine.ErrLogits},
-		{name: "logits not numbers, sampled", feed: true, backend: scripted{logits: nan}, opts: engine.GenerateOptions{Sampler: newSampler(t, engine.Sampling{Temperature: 1})}, want: engine.ErrLogits},
+		{name: "logits not numbers, sampled", feed: true, backend: scripted{logits: nan}, opts: engine.GenerateOptions{Sampler: newSampler(t, engine.Sampling{Pick: backends.Pick{Temperature: 1}})}, want: engine.ErrLogits},
 		{name: "backend fails", feed: true, given: 2, want: broken, backend: scripted{fail: func(step int) error {
 			if step == 3 {
 				return broken

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,28 +25,19 @@ func newSampler(t testing.TB, s engine.Sampling) *engine.Sampler {
 }
 
 func TestSamplingRanges(t *testing.T) {
-	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	nan := float32(math.NaN())
 	for _, tc := range []struct {
 		name      string
 		sampling  engine.Sampling
 		parameter string // "" when valid
 	}{
 		{"zero value", engine.Sampling{}, ""},
-		{"all at the upper end", engine.Sampling{Temperature: math.MaxFloat32, TopK: math.MaxInt, TopP: 1, MinP: 1, RepeatPenalty: 100, RepeatLast: math.MaxInt, Seed: math.MaxUint64}, ""},
+		{"all at the upper end", engine.Sampling{RepeatPenalty: 100, RepeatLast: math.MaxInt, Pick: backends.Pick{Temperature: math.MaxFloat32, TopK: math.MaxInt, TopP: 1, MinP: 1}, Seed: math.MaxUint64}, ""},
 		{"whole history", engine.Sampling{RepeatLast: -1}, ""},
-		{"negative temperature", engine.Sampling{Temperature: -0.1}, "temperature"},
-		{"temperature nan", engine.Sampling{Temperature: nan}, "temperature"},
-		{"temperature infinite", engine.Sampling{Temperature: inf}, "temperature"},
-		{"negative top_k", engine.Sampling{TopK: -1}, "top_k"},
-		{"negative top_p", engine.Sampling{TopP: -0.5}, "top_p"},
-		{"top_p above 1", engine.Sampling{TopP: 1.01}, "top_p"},
-		{"top_p nan", engine.Sampling{TopP: nan}, "top_p"},
-		{"negative min_p", engine.Sampling{MinP: -0.5}, "min_p"},
-		{"min_p above 1", engine.Sampling{MinP: 1.01}, "min_p"},
-		{"min_p nan", engine.Sampling{MinP: nan}, "min_p"},
 		{"negative penalty", engine.Sampling{RepeatPenalty: -1}, "repetition_penalty"},
 		{"penalty nan", engine.Sampling{RepeatPenalty: nan}, "repetition_penalty"},
 		{"penalty too large", engine.Sampling{RepeatPenalty: 101}, "repetition_penalty"},
+		{"pick", engine.Sampling{Pick: backends.Pick{TopP: 1.01}}, "top_p"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := engine.NewSampler(tc.sampling)
@@ -57,7 +47,7 @@ func TestSamplingRanges(t *testing.T) {
 				}
 				return
 			}
-			var se *engine.SamplingError
+			var se *backends.SamplingError
 			if !errors.As(err, &se) || se.Parameter != tc.parameter {
 				t.Fatalf("error %v, want one about %s", err, tc.parameter)
 			}
@@ -100,7 +90,7 @@ func TestGreedy(t *testing.T) {
 		{"all negative", engine.Sampling{}, []float32{-5, -4, -6}, nil, 1},
 		{"zeros of both signs tie", engine.Sampling{}, []float32{-1, float32(math.Copysign(0, -1)), 0}, nil, 1},
 		{"masked", engine.Sampling{}, []float32{ninf, ninf, -100}, nil, 2},
-		{"filters change nothing", engine.Sampling{TopK: 2, TopP: 0.1, MinP: 0.9, Seed: 7}, []float32{1, 2, 3}, nil, 2},
+		{"filters change nothing", engine.Sampling{Pick: backends.Pick{TopK: 2, TopP: 0.1, MinP: 0.9}, Seed: 7}, []float32{1, 2, 3}, nil, 2},
 		{"penalty divides positive logits", engine.Sampling{RepeatPenalty: 2}, []float32{0, 5, 3}, []int32{1}, 2},
 		{"penalty multiplies negative logits", engine.Sampling{RepeatPenalty: 2}, []float32{-8, -2, -3}, []int32{1}, 2},
 		{"penalty counts a token once", engine.Sampling{RepeatPenalty: 1.5}, []float32{0, 5, 3}, []int32{1, 1, 1, 1}, 1},
@@ -123,120 +113,26 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// allowed returns the tokens that may be drawn and their probabilities, by sorting everything, in float64.
-func allowed(s engine.Sampling, logits []float32) map[int32]float64 {
-	type token struct {
-		id int32
-		p  float64
-		l  float32
-	}
-	var tokens []token
-	for i, l := range logits {
-		if !math.IsInf(float64(l), -1) {
-			tokens = append(tokens, token{id: int32(i), l: l})
-		}
-	}
-	sort.SliceStable(tokens, func(i, j int) bool { return tokens[i].l > tokens[j].l })
-	if s.TopK > 0 && s.TopK < len(tokens) {
-		tokens = tokens[:s.TopK]
-	}
-	total := 0.0
-	for i := range tokens {
-		tokens[i].p = math.Exp(float64(tokens[i].l-tokens[0].l) / float64(s.Temperature))
-		total += tokens[i].p
-	}
-	if s.TopP > 0 && s.TopP < 1 {
-		sum := 0.0
-		for i, t := range tokens {
-			if sum += t.p; sum >= float64(s.TopP)*total {
-				tokens = tokens[:i+1]
-				break
+// TestRandomNumbers has a sampler take one number of its generator for each
+// pick that is not greedy, and none for others.
+func TestRandomNumbers(t *testing.T) {
+	logits := gemmaLogits()[:3000]
+	for _, s := range samplings() {
+		s.Seed = 9
+		source := rand.NewPCG(s.Seed, 0x9e3779b97f4a7c15)
+		sampler := newSampler(t, s)
+		var picker backends.Picker
+		for i := range 20 {
+			var random uint64
+			if s.Temperature > 0 {
+				random = source.Uint64()
 			}
-		}
-	}
-	total = 0
-	kept := map[int32]float64{}
-	for _, t := range tokens {
-		if t.p >= float64(s.MinP) {
-			kept[t.id] = t.p
-			total += t.p
-		}
-	}
-	for id := range kept {
-		kept[id] /= total
-	}
-	return kept
-}
-
-func TestDrawsFollowTheDistribution(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	smooth := make([]float32, 300)
-	for i := range smooth {
-		smooth[i] = float32(r.NormFloat64() * 2)
-	}
-	tied := make([]float32, 64) // seven equal logits at the border of every filter
-	for i := range tied {
-		tied[i] = float32(i % 7)
-	}
-	masked := slices.Clone(smooth)
-	for i := range masked {
-		if i%3 != 0 {
-			masked[i] = float32(math.Inf(-1))
-		}
-	}
-	flat := make([]float32, 50)
-
-	for _, logits := range []struct {
-		name   string
-		values []float32
-	}{{"smooth", smooth}, {"tied", tied}, {"masked", masked}, {"flat", flat}, {"one", []float32{3}}} {
-		for _, s := range []engine.Sampling{
-			{Temperature: 1},
-			{Temperature: 0.3},
-			{Temperature: 5},
-			{Temperature: 1, TopK: 1},
-			{Temperature: 1, TopK: 10},
-			{Temperature: 1, TopK: 1000},
-			{Temperature: 1, TopP: 0.9},
-			{Temperature: 0.7, TopP: 0.05},
-			{Temperature: 1, TopP: 1e-30},
-			{Temperature: 1, TopP: 0.99999},
-			{Temperature: 1, MinP: 0.1},
-			{Temperature: 1, MinP: 1},
-			{Temperature: 1, TopK: 20, TopP: 0.95, MinP: 0.02},
-			{Temperature: 2, TopK: 64, TopP: 0.5, MinP: 0.3},
-		} {
-			s.Seed = 11
-			t.Run(fmt.Sprintf("%s %+v", logits.name, s), func(t *testing.T) {
-				want := allowed(s, logits.values)
-				sampler := newSampler(t, s)
-				const draws = 4000
-				count := map[int32]int{}
-				for range draws {
-					count[pick(t, sampler, logits.values, nil)]++
-				}
-				for id := range count {
-					if _, ok := want[id]; !ok {
-						t.Fatalf("drew %d, which is filtered out", id)
-					}
-				}
-				for id, p := range want {
-					// Six standard deviations, and a draw for rounding.
-					if off := math.Abs(float64(count[id]) - draws*p); off > 6*math.Sqrt(draws*p*(1-p))+1 {
-						t.Errorf("drew %d %d times, want about %.1f", id, count[id], draws*p)
-					}
-				}
-			})
-		}
-	}
-}
-
-func TestTinyTemperatureIsGreedy(t *testing.T) {
-	for _, temperature := range []float32{math.SmallestNonzeroFloat32, 1e-30, 1e-6} {
-		sampler := newSampler(t, engine.Sampling{Temperature: temperature, TopP: 0.9, MinP: 0.1})
-		for range 100 {
-			if got := pick(t, sampler, []float32{1, 1.5, -3, 1.25}, nil); got != 1 {
-				t.Fatalf("temperature %g: got %d, want 1", temperature, got)
+			want, err := picker.Pick(s.Pick, logits, nil, random)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pick(t, sampler, logits, nil); got != want {
+				t.Fatalf("%+v, pick %d: token %d, want %d", s, i, got, want)
 			}
 		}
 	}
@@ -254,10 +150,10 @@ func TestSeed(t *testing.T) {
 		sampling engine.Sampling
 		want     []int32
 	}{
-		{engine.Sampling{Temperature: 1}, []int32{2233, 3688, 4968, 2652, 3345, 1527, 3856, 3661}},
-		{engine.Sampling{Temperature: 1, Seed: 1}, []int32{4670, 3726, 4554, 4473, 3582, 1793, 4764, 3415}},
-		{engine.Sampling{Temperature: 0.8, TopK: 64, TopP: 0.95, Seed: 42}, []int32{1171, 4035, 379, 348, 2719, 4764, 582, 4035}},
-		{engine.Sampling{Temperature: 1.3, TopP: 0.9, MinP: 0.01, RepeatPenalty: 1.1, Seed: math.MaxUint64}, []int32{319, 2401, 1647, 3397, 2354, 3846, 3690, 1093}},
+		{engine.Sampling{Pick: backends.Pick{Temperature: 1}}, []int32{2233, 3688, 4968, 2652, 3345, 1527, 3856, 3661}},
+		{engine.Sampling{Pick: backends.Pick{Temperature: 1}, Seed: 1}, []int32{4670, 3726, 4554, 4473, 3582, 1793, 4764, 3415}},
+		{engine.Sampling{Pick: backends.Pick{Temperature: 0.8, TopK: 64, TopP: 0.95}, Seed: 42}, []int32{1171, 4035, 379, 348, 2719, 4764, 582, 4035}},
+		{engine.Sampling{RepeatPenalty: 1.1, Pick: backends.Pick{Temperature: 1.3, TopP: 0.9, MinP: 0.01}, Seed: math.MaxUint64}, []int32{319, 2401, 1647, 3397, 2354, 3846, 3690, 1093}},
 	} {
 		t.Run(fmt.Sprintf("%+v", tc.sampling), func(t *testing.T) {
 			sampler := newSampler(t, tc.sampling)
@@ -286,7 +182,7 @@ func TestUnusableLogits(t *testing.T) {
 		{"all masked", []float32{-inf, -inf}},
 		{"nan among masked", []float32{-inf, nan}},
 	} {
-		for _, s := range []engine.Sampling{{}, {Temperature: 1}, {Temperature: 1, TopK: 2, TopP: 0.5, MinP: 0.1}, {RepeatPenalty: 2}} {
+		for _, s := range []engine.Sampling{{}, {Pick: backends.Pick{Temperature: 1, TopK: 2, TopP: 0.5, MinP: 0.1}}, {RepeatPenalty: 2}} {
 			t.Run(fmt.Sprintf("%s %+v", tc.name, s), func(t *testing.T) {
 				for _, peaks := range [][]float32{nil, peaksOf(tc.logits)} {
 					if id, err := newSampler(t, s).Next(tc.logits, peaks, []int32{0}); !errors.Is(err, engine.ErrLogits) {
@@ -341,10 +237,10 @@ func samplings() []engine.Sampling {
 	return []engine.Sampling{
 		{},
 		{RepeatPenalty: 1.1},
-		{Temperature: 1},
-		{Temperature: 1, TopP: 0.95},
-		{Temperature: 1, TopK: 64, TopP: 0.95},
-		{Temperature: 1, MinP: 0.05, RepeatPenalty: 1.1},
+		{Pick: backends.Pick{Temperature: 1}},
+		{Pick: backends.Pick{Temperature: 1, TopP: 0.95}},
+		{Pick: backends.Pick{Temperature: 1, TopK: 64, TopP: 0.95}},
+		{RepeatPenalty: 1.1, Pick: backends.Pick{Temperature: 1, MinP: 0.05}},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/engine"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
@@ -29,10 +30,8 @@ type Defaults struct {
 // sampling returns the defaults as the engine takes them.
 func (d Defaults) sampling() engine.Sampling {
 	s := engine.Sampling{
-		TopK:          d.TopK,
-		TopP:          float32(d.TopP),
-		MinP:          float32(d.MinP),
 		RepeatPenalty: float32(d.RepeatPenalty),
+		Pick:          backends.Pick{TopK: d.TopK, TopP: float32(d.TopP), MinP: float32(d.MinP)},
 	}
 	if d.Sample {
 		s.Temperature = float32(d.Temperature)

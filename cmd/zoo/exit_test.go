@@ -41,6 +41,7 @@ var codes = map[string]struct {
 	"engine.ErrLogits":     {engine.ErrLogits, exitOther},
 	"engine.ErrNoLogits":   {engine.ErrNoLogits, exitUsage},
 	"backends.ErrTruncate": {backends.ErrTruncate, exitUsage},
+	"backends.ErrLogits":   {backends.ErrLogits, exitOther},
 	"chat.ErrLimit":        {chat.ErrLimit, exitIntegrity},
 	"program.ErrProgram":   {program.ErrProgram, exitIntegrity},
 	"quant.ErrFormat":      {quant.ErrFormat, exitOther},
