@@ -116,7 +116,8 @@ type Batch struct {
 	Trace func(layer int, state []float32)
 }
 
-// Executor replays a compiled program. Its methods may be called by one goroutine at a time.
+// Executor replays a compiled program. Its methods may be called by one goroutine
+// at a time. It may implement [Generator] as well.
 type Executor interface {
 	// NewSlot returns an empty slot.
 	NewSlot() (Slot, error)
@@ -130,7 +131,7 @@ type Executor interface {
 	// Step runs a batch. When it returns an error the slots are as long as before.
 	Step(ctx context.Context, b *Batch) error
 	// Logits returns the logits of the i-th row of the last step that wanted
-	// them. They are valid until the next step.
+	// them. They are valid until the next step or burst.
 	Logits(i int) []float32
 	// Peaks returns, for each run of PeakRun of these logits, the largest, or not
 	// a number if there is one. They spare who picks a token the reading of all.

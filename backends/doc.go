@@ -5,6 +5,10 @@
 // operations, not models. Which backends exist is a list that the caller
 // makes; there is no global registry.
 //
+// An executor takes single steps, and whoever calls it picks the tokens, as
+// [Pick] defines it. A device to which each step is a journey may go on by
+// itself for several tokens: its executor is a [Generator], too.
+//
 // # Arithmetic
 //
 // Every backend gives the same bits for the same program, weights and rows,
