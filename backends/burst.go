@@ -26,6 +26,7 @@ type Generator interface {
 	// burst: rings are large enough for that. Logits, peaks and hidden states are
 	// not to be had afterwards.
 	//
+	// A token that is picked but may not be fed is emitted and ends the burst.
 	// Logits that nothing can be picked from are an error that matches ErrLogits,
 	// after the tokens before have been emitted. When ctx ends the device is told
 	// to stop, nothing more is emitted, and the error is the cause. A burst that
@@ -55,8 +56,8 @@ type Burst struct {
 // BurstResult says how a burst ended.
 type BurstResult struct {
 	// Fed is how many tokens were fed: that of Row and then those picked, in
-	// turn. It is the number of steps, unless a stop id or unusable logits ended
-	// the burst, which come from the last token fed, or the burst was broken off.
+	// turn. It is the number of steps unless something else ended the burst. Stop
+	// ids and unusable logits come from the last token fed.
 	Fed int
 	// Stopped says that a stop id was picked.
 	Stopped bool

@@ -206,4 +206,11 @@ func TestGenerateWithoutLogits(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("after tokens that wanted none")
+	if err := s.Feed(t.Context(), []int32{3}, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range s.Generate(t.Context(), engine.GenerateOptions{MaxTokens: 2}) {
+		check("in a generation")
+	}
+	check("after a generation")
 }

@@ -13,8 +13,9 @@ type Model struct {
 	program *program.Program
 	opts    backends.Options
 
-	mu   sync.Mutex // guards exec: one step at a time
-	exec backends.Executor
+	mu        sync.Mutex // guards exec: one step or burst at a time
+	exec      backends.Executor
+	generator backends.Generator // exec, or nil if it takes single steps only
 }
 
 // Load compiles a validated program over the weights of a pack. The weights must stay valid until Close.
@@ -32,7 +33,8 @@ func Load(ctx context.Context, p *program.Program, w backends.Weights, b backend
 	if err != nil {
 		return nil, err
 	}
-	return &Model{program: p, opts: opts, exec: exec}, nil
+	generator, _ := exec.(backends.Generator)
+	return &Model{program: p, opts: opts, exec: exec, generator: generator}, nil
 }
 
 const (

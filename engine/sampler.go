@@ -104,3 +104,33 @@ func (s *Sampler) penalise(logits []float32, history []int32) []float32 {
 	}
 	return s.penalised
 }
+
+// plain reports whether tokens are picked from the logits as they are.
+func (s *Sampler) plain() bool { return s == nil || s.sampling.RepeatPenalty == 1 }
+
+// pick returns how a token is picked from what the penalty leaves.
+func (s *Sampler) pick() backends.Pick {
+	if s == nil {
+		return backends.Pick{}
+	}
+	return s.sampling.Pick
+}
+
+// ahead appends the random numbers of the next n picks, without taking them.
+func (s *Sampler) ahead(list []uint64, n int) []uint64 {
+	if s.pick().Greedy() {
+		return list
+	}
+	source := *s.source
+	for range n {
+		list = append(list, source.Uint64())
+	}
+	return list
+}
+
+// skip takes the random number of one pick.
+func (s *Sampler) skip() {
+	if !s.pick().Greedy() {
+		s.source.Uint64()
+	}
+}

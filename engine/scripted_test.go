@@ -15,9 +15,13 @@ type scripted struct {
 	vocab   int
 	context int
 	logits  func(tokens []int32, dst []float32)
-	// steps counts batches, and fail, if set, may refuse one.
+	// steps counts batches and the steps of bursts, and fail, if set, may refuse one.
 	steps int
 	fail  func(step int) error
+	// bursts, if set, makes the executor a generator.
+	bursts *bursts
+	// executor is the one compiled last.
+	executor *scriptedExecutor
 }
 
 func (b *scripted) Name() string     { return "scripted" }
@@ -25,11 +29,22 @@ func (b *scripted) Describe() string { return "scripted logits" }
 func (b *scripted) Available() error { return nil }
 
 func (b *scripted) Compile(context.Context, *program.Program, backends.Weights, backends.Options) (backends.Executor, error) {
-	return &scriptedExecutor{backend: b, slots: map[backends.Slot][]int32{}}, nil
+	b.executor = &scriptedExecutor{backend: b, slots: map[backends.Slot][]int32{}}
+	if b.bursts != nil {
+		return &generator{b.executor, b.bursts}, nil
+	}
+	return b.executor, nil
 }
 
 // session returns a session on the backend.
 func (b *scripted) session(t testing.TB) *engine.Session {
+	t.Helper()
+	_, s := b.model(t)
+	return s
+}
+
+// model returns a model on the backend, and a session of it.
+func (b *scripted) model(t testing.TB) (*engine.Model, *engine.Session) {
 	t.Helper()
 	p := &program.Program{
 		Vocab: b.vocab, TokenLimit: b.vocab, Context: b.context,
@@ -49,7 +64,7 @@ func (b *scripted) session(t testing.TB) *engine.Session {
 			t.Error(err)
 		}
 	})
-	return s
+	return m, s
 }
 
 // scriptedExecutor keeps the tokens of each slot.
@@ -78,11 +93,8 @@ func (e *scriptedExecutor) Step(ctx context.Context, b *backends.Batch) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	e.backend.steps++
-	if e.backend.fail != nil {
-		if err := e.backend.fail(e.backend.steps); err != nil {
-			return err
-		}
+	if err := e.count(); err != nil {
+		return err
 	}
 	e.logits = e.logits[:0]
 	for _, r := range b.Rows {
@@ -94,6 +106,15 @@ func (e *scriptedExecutor) Step(ctx context.Context, b *backends.Batch) error {
 		}
 	}
 	return nil
+}
+
+// count counts a step and lets it fail.
+func (e *scriptedExecutor) count() error {
+	e.backend.steps++
+	if e.backend.fail == nil {
+		return nil
+	}
+	return e.backend.fail(e.backend.steps)
 }
 
 func (e *scriptedExecutor) Logits(i int) []float32        { return e.logits[i] }

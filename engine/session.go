@@ -12,7 +12,7 @@ import (
 // ErrEmpty reports a prompt without tokens.
 var ErrEmpty = fmt.Errorf("%w: empty prompt", fault.ErrUsage)
 
-// ErrNoLogits reports that the last Feed, or a Rewind after it, left no logits to go on from.
+// ErrNoLogits reports that the last Feed, or a Rewind or Generate after it, left no logits to go on from.
 var ErrNoLogits = fmt.Errorf("%w: no logits to go on from", fault.ErrUsage)
 
 // ErrClosed reports the use of a closed session.
@@ -140,8 +140,8 @@ func (s *Session) step(ctx context.Context, ids []int32, done, first int) error 
 }
 
 // Logits returns the logits of the i-th token that the last Feed wanted them
-// for, [vocabulary]. They are the session's own, valid until the next Feed or
-// Rewind; another i is a programmer error and panics.
+// for, [vocabulary]. They are the session's own, valid until the next Feed, Rewind
+// or Generate; another i is a programmer error and panics.
 func (s *Session) Logits(i int) []float32 { return s.logits[:s.wanted][i] }
 
 // Peaks returns the largest of each run of backends.PeakRun of the same logits, for [Sampler.Next].
