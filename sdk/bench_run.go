@@ -174,6 +174,9 @@ func (b *bench) measure(ctx context.Context, r *running) error {
 		return err
 	}
 	b.report.FirstPrompt = seconds
+	if err := b.fill(ctx, r, b.how.Prompt); err != nil {
+		return err
+	}
 	if _, err := b.decode(ctx, r, min(warmTokens, b.how.Generate)); err != nil {
 		return err
 	}
