@@ -1,0 +1,222 @@
+//go:build linux
+
+package metaltest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/zoo-sdk/zoo/backends/metal"
+	"github.com/zoo-sdk/zoo/internal/filelock"
+)
+
+//go:embed runner/*
+var runnerFiles embed.FS
+
+// minVersion is the oldest clang that knows what the runner needs.
+const minVersion = 16
+
+// compiler is a clang.
+type compiler struct {
+	path    string
+	version string // all that it says of itself
+}
+
+// findCompiler looks for a clang.
+var findCompiler = sync.OnceValues(func() (*compiler, error) {
+	for _, name := range []string{"clang++-19", "clang++-18", "clang++-17", "clang++-16", "clang++"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		out, err := exec.Command(path, "--version").Output()
+		if err != nil {
+			continue
+		}
+		_, after, _ := strings.Cut(string(out), "clang version ")
+		major, _, _ := strings.Cut(after, ".")
+		if n, err := strconv.Atoi(major); err == nil && n >= minVersion {
+			return &compiler{path, string(out)}, nil
+		}
+	}
+	return nil, fmt.Errorf("no clang++ of version %d or later", minVersion)
+})
+
+// runnerFlags and kernelFlags are how the runner's parts are compiled.
+func runnerFlags(options Options) []string {
+	flags := []string{"-x", "c++", "-std=c++17", "-O2", "-g1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror"}
+	if options.Checked {
+		flags = append(flags, "-DZOO_CHECKED")
+	}
+	return flags
+}
+
+func kernelFlags() []string {
+	return []string{
+		"-x", "c++", "-std=c++14", "-O2", "-g1", "-march=native", "-ffp-contract=off", "-fno-fast-math", "-fno-math-errno", "-Xclang", "-ffloat16-excess-precision=none",
+		"-fsigned-char", "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-Wno-everything",
+		"-Werror=return-type", "-Werror=uninitialized", "-Werror=vla-extension",
+	}
+}
+
+// run runs the compiler in a folder and returns what it writes to standard output.
+func (c *compiler) run(ctx context.Context, dir string, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.path, args...)
+	cmd.Dir = dir
+	cmd.Stdin = strings.NewReader(input)
+	var out, messages bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &messages
+	if err := cmd.Run(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return "", cause
+		}
+		return "", fmt.Errorf("%w: %w\n%s", metal.ErrKernel, err, messages.String())
+	}
+	return out.String(), nil
+}
+
+// preprocess expands the macros of a Metal source, keeping its lines.
+func (c *compiler) preprocess(ctx context.Context, dir, source string) (string, error) {
+	for _, header := range []string{"metal_stdlib", "metal_simdgroup", "metal_simdgroup_matrix", "metal_atomic", "metal_math", "metal_integer"} {
+		if err := os.WriteFile(filepath.Join(dir, header), nil, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return c.run(ctx, dir, "#line 1 \"metal\"\n"+source, "-E", "-x", "c++", "-std=c++14", "-undef", "-nostdinc", "-D__METAL_VERSION__=300", "-I", ".", "-")
+}
+
+// keepFor is how long a compiled runner is kept that nobody uses.
+const keepFor = 7 * 24 * time.Hour
+
+// cached returns the path of a file of the cache, which make writes to the path that it is given if it is not there.
+func (c *compiler) cached(ctx context.Context, key string, make func(path string) error) (string, error) {
+	root, err := os.UserCacheDir()
+	if err != nil {
+		root = os.TempDir()
+	}
+	dir := filepath.Join(root, "zoo-metaltest")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(key))
+	path := filepath.Join(dir, hex.EncodeToString(sum[:16]))
+	now := time.Now()
+	if err := os.Chtimes(path, now, now); err == nil {
+		return path, nil
+	}
+	lock, err := filelock.Acquire(ctx, filepath.Join(dir, "lock"), nil)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Release()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil // somebody else was faster
+	}
+	removeOld(dir, now.Add(-keepFor))
+	temp := path + ".new"
+	if err := make(temp); err != nil {
+		return "", errors.Join(err, os.RemoveAll(temp))
+	}
+	return path, os.Rename(temp, path)
+}
+
+// removeOld removes what was last used before a time.
+func removeOld(dir string, before time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // another time
+		}
+	}
+}
+
+// build returns the path of a runner for kernels, and the named ones of them.
+func (c *compiler) build(ctx context.Context, options Options, source string, names []string) (string, []kernel, error) {
+	dir, err := os.MkdirTemp("", "zoo-metaltest-")
+	if err != nil {
+		return "", nil, err
+	}
+	defer os.RemoveAll(dir)
+	expanded, err := c.preprocess(ctx, dir, source)
+	if err != nil {
+		return "", nil, err
+	}
+	code, all, err := rewrite(expanded)
+	if err != nil {
+		return "", nil, err
+	}
+	kernels := make([]kernel, len(names))
+	for i, name := range names {
+		n := slices.IndexFunc(all, func(k kernel) bool { return k.name == name })
+		if n < 0 {
+			return "", nil, fmt.Errorf("%w: there is no kernel %s", metal.ErrKernel, name)
+		}
+		kernels[i] = all[n]
+	}
+	code = "#include \"metal.h\"\n" + code + trampolines(kernels)
+	if err := os.CopyFS(dir, runnerFiles); err != nil {
+		return "", nil, err
+	}
+	dir = filepath.Join(dir, "runner")
+	machine := machineKey()
+	var parts strings.Builder
+	entries, err := runnerFiles.ReadDir("runner")
+	if err != nil {
+		return "", nil, err
+	}
+	for _, e := range entries {
+		data, err := runnerFiles.ReadFile("runner/" + e.Name())
+		if err != nil {
+			return "", nil, err
+		}
+		fmt.Fprintf(&parts, "%s %d\n%s", e.Name(), len(data), data)
+	}
+	base := strings.Join([]string{c.path, c.version, machine, parts.String()}, "\x00")
+	runner, err := c.cached(ctx, strings.Join(append([]string{base}, runnerFlags(options)...), "\x00"), func(path string) error {
+		_, err := c.run(ctx, dir, "", append(runnerFlags(options), "-c", "runner.cpp", "-o", path)...)
+		return err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	flags := kernelFlags()
+	program, err := c.cached(ctx, strings.Join(append([]string{base, filepath.Base(runner), code}, flags...), "\x00"), func(path string) error {
+		object := filepath.Join(dir, "kernels.o")
+		if _, err := c.run(ctx, dir, code, append(flags, "-I", ".", "-c", "-", "-o", object)...); err != nil {
+			return err
+		}
+		_, err := c.run(ctx, dir, "", "-pthread", object, runner, "-o", path)
+		return err
+	})
+	return program, kernels, err
+}
+
+// machineKey tells machines apart for which the compiler makes different code.
+func machineKey() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "flags") || strings.HasPrefix(line, "Features") {
+			return line
+		}
+	}
+	return ""
+}

@@ -1,0 +1,61 @@
+// What the kernels and the runner share. It includes nothing, since the
+// kernels see none of the standard library.
+#pragma once
+
+namespace zoo {
+
+constexpr unsigned MaxBuffers = 31;  // indices of a kernel's buffers
+constexpr unsigned SIMDWidth = 32;
+constexpr unsigned SlotBytes = 16;   // what a thread hands to the others of its SIMD group at a time, at most
+
+// Call is what the threads of a dispatch have in common, but for group, which is that of the worker.
+struct Call {
+    const void* buffers[MaxBuffers];
+    void* shared;
+    unsigned group[3];
+    unsigned groups[3];
+    unsigned threads;
+};
+
+// Kernel describes a kernel to the runner.
+struct Kernel {
+    const char* name;
+    void (*run)(const Call&, unsigned index);
+    unsigned args_bytes;   // size of what buffer 0 refers to, 0 if that is not known
+    unsigned max_threads;  // of a group, 0 if the kernel does not say
+    unsigned buffers;      // a bit for each buffer that it takes
+    unsigned writable;     // a bit for each of them that is not const
+};
+
+// Turn is a thread's place in the exchange of values within a SIMD group.
+struct Turn {
+    void* slots;  // SIMDWidth values
+    unsigned lane;
+};
+
+// What a barrier orders.
+enum : unsigned { OrderDevice = 1, OrderShared = 2 };
+
+}  // namespace zoo
+
+extern "C" {
+
+extern const zoo::Kernel zoo_kernels[];
+extern const unsigned zoo_kernel_count;
+
+// zoo_turn returns where the calling thread puts its value.
+zoo::Turn zoo_turn();
+
+// zoo_sync returns when all threads of the SIMD group have called it for the same operation.
+void zoo_sync(const char* operation) __attribute__((convergent));
+
+// zoo_simd_barrier and zoo_barrier do so for a barrier that orders what is named.
+void zoo_simd_barrier(unsigned order) __attribute__((convergent));
+void zoo_barrier(unsigned order) __attribute__((convergent));
+
+// zoo_atomic tells of an atomic access.
+void zoo_atomic(const volatile void* address, unsigned bytes);
+
+// zoo_misuse tells that a thread does what the language leaves undefined.
+void zoo_misuse(const char* what);
+}
