@@ -46,9 +46,9 @@ func (systemDriver) Open() (Device, error) {
 			"an Apple M1 or later with macOS 13 or later is needed, and not a virtual machine")
 	}
 	// A method called new returns a reference of our own, which Close releases.
-	if d.queue = d.gpu.NewCommandQueue(); d.queue.IsNil() {
-		d.gpu.Release()
-		return nil, fmt.Errorf("%w: %q has no command queue left", ErrNoDevice, d.info.Name)
+	d.queue, d.event = d.gpu.NewCommandQueue(), d.gpu.NewSharedEvent()
+	if d.queue.IsNil() || d.event.IsNil() {
+		return nil, errors.Join(fmt.Errorf("%w: %q has no command queue left", ErrNoDevice, d.info.Name), d.Close())
 	}
 	return d, nil
 }
@@ -58,6 +58,8 @@ type systemDevice struct {
 	info      DeviceInfo
 	gpu       mtl.DeviceObject
 	queue     mtl.CommandQueueObject
+	event     mtl.SharedEventObject
+	signals   uint64 // the value that the event has when all that was submitted has ended
 	pipelines map[string]systemPipeline
 	spare     *systemBuffer // stands where a dispatch binds nothing
 	closed    bool
@@ -112,8 +114,11 @@ func (d *systemDevice) Close() error {
 	for _, p := range d.pipelines {
 		p.state.Release()
 	}
-	d.queue.Release()
-	d.gpu.Release()
+	for _, o := range []objc.Object{d.event.Object, d.queue.Object, d.gpu.Object} {
+		if !o.IsNil() {
+			o.Release()
+		}
+	}
 	return nil
 }
 

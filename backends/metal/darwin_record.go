@@ -130,10 +130,11 @@ func (d *systemDevice) Submit(lists []List) (Submission, error) {
 		}
 		native[i] = list.native
 	}
-	commands := nativeSubmit(d.queue.Ptr(), native)
+	commands := nativeSubmit(d.queue.Ptr(), d.event.Ptr(), d.signals+1, native)
 	if commands == nil {
 		return nil, fmt.Errorf("%w: %q has no command buffer left", ErrDevice, d.info.Name)
 	}
+	d.signals += uint64(len(lists))
 	s := &systemSubmission{commands: mtl.CommandBufferObject{Object: objc.ObjectFrom(commands)}}
 	d.hold(&s.held, s.commands.Release)
 	return s, nil

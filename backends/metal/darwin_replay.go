@@ -77,9 +77,10 @@ func nativeFree(list unsafe.Pointer) {
 	C.zoo_metal_free(list)
 }
 
-// nativeSubmit hands lists to the device and returns the command buffer with one reference, or nil.
-func nativeSubmit(queue unsafe.Pointer, lists []unsafe.Pointer) unsafe.Pointer {
-	return C.zoo_metal_submit(queue, unsafe.SliceData(lists), C.size_t(len(lists)))
+// nativeSubmit hands lists to the device and returns the command buffer with one
+// reference, or nil. Behind each list the event gets the next value, from first on.
+func nativeSubmit(queue, event unsafe.Pointer, first uint64, lists []unsafe.Pointer) unsafe.Pointer {
+	return C.zoo_metal_submit(queue, event, C.uint64_t(first), unsafe.SliceData(lists), C.size_t(len(lists)))
 }
 
 // nativeWait waits for a command buffer and reports whether it ended well.

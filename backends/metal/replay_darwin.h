@@ -43,8 +43,10 @@ void *zoo_metal_list(const zoo_metal_dispatch *dispatches, size_t count, void *c
 void zoo_metal_free(void *list);
 
 // zoo_metal_submit encodes lists into a command buffer, commits it and returns
-// it, or NULL. The command buffer holds references to all that it uses.
-void *zoo_metal_submit(void *queue, void *const *lists, size_t count);
+// it, or NULL. The command buffer holds references to all that it uses. Behind
+// each list an id<MTLSharedEvent> gets the next value, from first on: Metal
+// promises the processor what the device has written only behind such a signal.
+void *zoo_metal_submit(void *queue, void *event, uint64_t first, void *const *lists, size_t count);
 
 // zoo_metal_wait returns 1 when a command buffer has ended well, 0 when it has failed.
 int zoo_metal_wait(void *commands);

@@ -88,7 +88,7 @@ static void zoo_metal_replay(id<MTLComputeCommandEncoder> encoder, const zoo_met
 	}
 }
 
-void *zoo_metal_submit(void *queue, void *const *lists, size_t count) {
+void *zoo_metal_submit(void *queue, void *event, uint64_t first, void *const *lists, size_t count) {
 	@autoreleasepool {
 		// The pool owns the command buffer and the encoders. The command buffer
 		// keeps references to pipelines and buffers until it has ended.
@@ -97,8 +97,7 @@ void *zoo_metal_submit(void *queue, void *const *lists, size_t count) {
 			return NULL;
 		}
 		for (size_t i = 0; i < count; i++) {
-			// Dispatches of a serial encoder see what those before have written. Its
-			// end brings that to memory, where the processor sees it.
+			// Dispatches of a serial encoder see what those before have written.
 			id<MTLComputeCommandEncoder> encoder =
 			    [commands computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
 			if (encoder == nil) {
@@ -106,6 +105,7 @@ void *zoo_metal_submit(void *queue, void *const *lists, size_t count) {
 			}
 			zoo_metal_replay(encoder, lists[i]);
 			[encoder endEncoding];
+			[commands encodeSignalEvent:(id<MTLSharedEvent>)event value:first + i];
 		}
 		[commands commit];
 		return [commands retain]; // the caller's reference, which outlives the pool

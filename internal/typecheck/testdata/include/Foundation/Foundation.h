@@ -1,6 +1,7 @@
 // What replay_darwin.m uses of Apple's header of this name.
 
 #import <stdbool.h>
+#import <stdint.h>
 
 typedef unsigned long NSUInteger;
 typedef long NSInteger;

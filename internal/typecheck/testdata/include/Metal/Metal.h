@@ -26,6 +26,12 @@ typedef enum : NSUInteger {
 @protocol MTLBuffer <NSObject>
 @end
 
+@protocol MTLEvent <NSObject>
+@end
+
+@protocol MTLSharedEvent <MTLEvent>
+@end
+
 @protocol MTLComputePipelineState <NSObject>
 @end
 
@@ -45,6 +51,7 @@ typedef enum : NSUInteger {
 
 @protocol MTLCommandBuffer <NSObject>
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)type;
+- (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value;
 - (void)commit;
 - (void)waitUntilCompleted;
 - (MTLCommandBufferStatus)status;
