@@ -14,6 +14,10 @@ import (
 	"github.com/zoo-sdk/zoo/quant"
 )
 
+// benchOptions are the ways in which kernels are run: with every access checked,
+// and with threads in another order.
+var benchOptions = []metaltest.Options{{Checked: true}, {Seed: 7}}
+
 // bench runs single kernels on the test device.
 type bench struct {
 	t      testing.TB
@@ -23,6 +27,7 @@ type bench struct {
 // newBench opens a device with some kernels loaded. The test closes it.
 func newBench(t testing.TB, opts metaltest.Options, kernels ...string) *bench {
 	t.Helper()
+	metaltest.Require(t)
 	device, err := metaltest.New(opts).Open()
 	if err != nil {
 		t.Fatal(err)

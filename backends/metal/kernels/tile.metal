@@ -340,7 +340,7 @@ inline void tile_product(constant TileArgs& args, device const uchar* weights, d
         row_steps[i] = T::Grouped && row < live ? steps[row] : 0.0f;
     }
 
-    const uint chunks = args.padded / T::Cols;
+    const uint chunks = (args.steps + 2 * T::Words - 1) / (2 * T::Words);
     uint words[T::Words];
     tile_read<T>(words, codes, args.steps, at.split, active && at.split < chunks, lane);
     for (uint first = 0, round = 1; first < chunks; first += at.splits, round++) {

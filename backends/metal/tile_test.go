@@ -1,0 +1,212 @@
+package metal_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
+	"github.com/zoo-sdk/zoo/backends/metal"
+	"github.com/zoo-sdk/zoo/quant"
+)
+
+// formats are those that kernels multiply.
+var formats = []quant.Format{quant.Int2, quant.Int4, quant.Int8, quant.Int4x32}
+
+// digits is activations as quantize leaves them.
+type digits struct {
+	planes, words int
+	data          []int8 // [rows, planes, 4*words]
+	steps         []float32
+}
+
+// randomDigits returns rows of digits, with zeros past the columns: all of them
+// are digit, or any if that is 0.
+func randomDigits(rng *rand.Rand, rows, planes, cols int, digit int8) *digits {
+	padded := metal.PaddedCols(cols)
+	d := &digits{planes: planes, words: padded / 4, data: make([]int8, rows*planes*padded), steps: randomFloats(rng, rows, 0.01)}
+	for i := range d.data {
+		if i%padded < cols {
+			if d.data[i] = digit; digit == 0 {
+				d.data[i] = int8(rng.IntN(256) - 128)
+			}
+		}
+	}
+	return d
+}
+
+// product returns what a matrix row and a row of activations come to before the grid of the result.
+func (d *digits) product(p *packed, r, row int) (sum float32) {
+	groups := p.Groups()
+	cols := p.Cols / groups
+	codes := p.codes[r*p.Cols:][:p.Cols]
+	for g := range groups {
+		total := int64(0)
+		for plane := d.planes - 1; plane >= 0; plane-- {
+			part := int64(0)
+			own := d.data[(row*d.planes+plane)*4*d.words:]
+			for c := g * cols; c < (g+1)*cols; c++ {
+				part += int64(codes[c]) * int64(own[c])
+			}
+			total = total*256 + part
+		}
+		y := float32(float32(float32(total)*d.steps[row]) * p.scales[r*groups+g])
+		if p.Group > 0 {
+			sum += y
+		} else {
+			sum = y
+		}
+	}
+	return sum
+}
+
+// rounded puts a product on a grid, if there is one.
+func rounded(y, grid float32) float32 {
+	if grid == 0 {
+		return y
+	}
+	return float32(float32(kernels.ToGrid(y, grid, -128, 127)) * grid)
+}
+
+// tileCase is a product and how it is computed.
+type tileCase struct {
+	metal.TileProduct
+	blocks, splits int // of a group, or 0 for what suits
+	codes          fill
+	digit          int8 // all digits, or 0 for any
+}
+
+// String names a case.
+func (c *tileCase) String() string {
+	return fmt.Sprintf("%s: %d rows from %d, %d columns, %d live, %d blocks, %d splits, codes %d, digits %d", metal.TileName(&c.TileProduct),
+		c.Rows, c.First, c.Matrix.Cols, c.Live, c.blocks, c.splits, c.codes, c.digit)
+}
+
+// launch returns the arguments and the grid.
+func (c *tileCase) launch() (metal.TileArgs, metal.Launch) {
+	a, l := metal.TileNewArgs(&c.TileProduct), metal.TileLaunch(&c.TileProduct)
+	if c.blocks > 0 {
+		a.Splits = uint32(c.splits)
+		l.Groups[0] = (int(a.Blocks) + c.blocks - 1) / c.blocks
+		l.Threads = c.blocks * c.splits * metal.SIMDWidth
+		l.SharedBytes = metal.TileShared(&c.TileProduct, c.blocks, c.splits)
+	}
+	return a, l
+}
+
+// check runs a case and compares.
+func (c *tileCase) check(b *bench, rng *rand.Rand) {
+	b.t.Helper()
+	p := randomPacked(rng, c.Matrix.Format, c.Matrix.Rows, c.Matrix.Cols, c.codes)
+	x := randomDigits(rng, c.Live+1, c.Planes, c.Matrix.Cols, c.digit)
+	up := x
+	operands := []operand{in(p.data), step(c.Live), in(x.data), in(x.steps)}
+	switch c.Operands {
+	case 1:
+		operands = append(operands, unbound(), unbound())
+	case 2:
+		up = randomDigits(rng, c.Live+1, c.Planes, c.Matrix.Cols, c.digit)
+		operands = append(operands, in(up.data), in(up.steps))
+	}
+	if c.Live > 2 { // rows that are infinite and not a number
+		x.steps[1], x.steps[2] = float32(math.Inf(1)), float32(math.NaN())
+	}
+	a, l := c.launch()
+	a.OutStride = uint32(c.Rows + 3)
+	if rng.IntN(2) == 0 {
+		a.OutGrid, a.UpGrid = 0.02, 0.03
+	}
+	if c.Operands == 0 {
+		a.Mul = 0.37
+	}
+	got := unset((c.Live + 1) * int(a.OutStride))
+	want := slices.Clone(got)
+	for row := range c.Live {
+		out := want[row*int(a.OutStride):][:c.Rows]
+		ups := make([]float32, c.Rows)
+		for i := range out {
+			if c.Operands == 0 {
+				out[i] = float32(rounded(x.product(p, c.First+i, row), a.OutGrid) * a.Mul)
+				continue
+			}
+			gate := i/quant.BlockRows*2*quant.BlockRows + i%quant.BlockRows
+			out[i] = rounded(x.product(p, gate, row), a.OutGrid)
+			ups[i] = rounded(up.product(p, gate+quant.BlockRows, row), a.UpGrid)
+		}
+		if c.Operands > 0 {
+			kernels.Generic().GELUMul(out, out, ups)
+		}
+	}
+	b.run(metal.TileName(&c.TileProduct), a, l, append(operands, out(got))...)
+	if i := firstDiff(got, want); i >= 0 {
+		b.t.Fatalf("%v: row %d, column %d is %v (%08x), want %v (%08x)", c, i/int(a.OutStride), i%int(a.OutStride),
+			got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+	}
+}
+
+// tileNames returns the kernels for a format.
+func tileNames(f quant.Format) (names []string) {
+	for planes := 1; planes <= 3; planes++ {
+		for _, live := range []int{8, 32} {
+			for _, operands := range []int{0, 1} {
+				p := metal.TileProduct{Matrix: quant.Matrix{Format: f}, Planes: planes, Live: live, Operands: operands}
+				names = append(names, metal.TileName(&p))
+			}
+		}
+	}
+	return names
+}
+
+func TestTiles(t *testing.T) {
+	t.Parallel()
+	for _, f := range formats {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(1, uint64(f.Bits)))
+			for _, opts := range benchOptions {
+				b := newBench(t, opts, tileNames(f)...)
+				for planes := 1; planes <= 3; planes++ {
+					for _, live := range []int{1, 5, 8, 9, 32, 45} {
+						for operands := range 3 {
+							for _, c := range shapes(f, operands) {
+								c.Planes, c.Live = planes, live
+								if c.blocks > 0 && metal.TileShared(&c.TileProduct, c.blocks, c.splits) > 32<<10 {
+									c.blocks = 0
+								}
+								c.check(b, rng)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// shapes returns products of matrices in a format that are ragged in every way.
+func shapes(f quant.Format, operands int) (all []tileCase) {
+	for _, s := range []struct{ first, rows, past, cols, blocks, splits int }{
+		{0, 1, 0, 1, 0, 0},
+		{16, 40, 5, 100, 1, 1},
+		{32, 75, 30, 200, 4, 1},
+		{0, 23, 0, 576, 2, 2},
+		{48, 30, 0, 330, 2, 4},
+		{0, 16, 0, 1100, 0, 0},
+	} {
+		if f.Group > 0 {
+			s.cols = (s.cols + f.Group - 1) / f.Group * f.Group
+		}
+		c := tileCase{blocks: s.blocks, splits: s.splits}
+		c.First, c.Rows, c.Operands = s.first, s.rows, operands
+		c.Matrix = quant.Matrix{Format: f, Layout: quant.Blocks, Rows: s.first + s.rows + s.past, Cols: s.cols}
+		if operands > 0 {
+			c.First = 0
+			c.Matrix.Rows = (s.rows + quant.BlockRows - 1) / quant.BlockRows * 2 * quant.BlockRows
+			c.blocks = (c.blocks + 1) / 2 * 2
+		}
+		all = append(all, c)
+	}
+	return all
+}
