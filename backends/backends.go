@@ -37,6 +37,9 @@ type CacheType string
 const (
 	// CacheFloat keeps float32.
 	CacheFloat CacheType = "float"
+	// CacheHalf rounds to float16. It saves memory where a device keeps that; the
+	// CPU backend keeps the rounded numbers as float32.
+	CacheHalf CacheType = "half"
 	// CacheInt8 keeps int8 on the checkpoint's static grid.
 	CacheInt8 CacheType = "int8"
 )

@@ -34,7 +34,7 @@ func (o Options) Complete(p *program.Program) (Options, error) {
 	switch o.Cache {
 	case "":
 		o.Cache = CacheFloat
-	case CacheFloat:
+	case CacheFloat, CacheHalf:
 	case CacheInt8:
 		for _, c := range p.Caches {
 			if c.KeyScale == 0 || c.ValueScale == 0 {

@@ -32,6 +32,9 @@
 //     largest score, the weights exp(score - largest), their sum in 16 lanes by
 //     position, and for each column the sum of weight*value in the order of
 //     positions. Blocks are combined in order.
+//   - A half cache holds keys and values rounded to float16, to the nearest and from
+//     the middle to even, and infinite where that has no finite number as large. All
+//     else is as with float32.
 //   - Over an int8 cache these products are integers, too: a head's query, and
 //     the weights of a block, are 24-bit fixed point with steps s and t as above,
 //     a score is (float32(sum of n*code) * s) * key scale, times the scale of the

@@ -23,7 +23,7 @@
 // Two kinds of arithmetic are judged differently. It is exact where neither
 // side rounds activations or the cache: then only the noise of float32 sums is
 // between the two. It is rounded where the program has static grids (they are
-// in the reference whatever the activations here), the cache is int8, or the
+// in the reference whatever the activations here), the cache is half or int8, or the
 // activations have fewer than 24 bits: then a value near a tie may round the
 // other way. What such a flip does depends on how sure the model is of itself:
 // in a trained one it fades, in a random one it grows. The reference's margins

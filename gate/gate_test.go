@@ -52,6 +52,10 @@ func TestRun(t *testing.T) {
 			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.5 }},
 		},
 		{
+			name: "noise within rounding's, half cache", options: gate.Options{Cache: backends.CacheHalf},
+			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.5 }},
+		},
+		{
 			name: "noise within rounding's, 16-bit activations", options: gate.Options{Activations: backends.Activations16},
 			backend: fakeBackend{bend: func(l []float32, _ situation) { l[7] += 0.5 }},
 		},

@@ -59,7 +59,7 @@ type Limits struct {
 func limits(req Request) Limits {
 	o, grids := req.Options, hasGrids(req.Program)
 	l := Limits{Sure: sure(req.Reference.Runs)}
-	l.Rounded = grids || o.Cache == backends.CacheInt8 || o.Activations == backends.Activations16 || o.Activations == backends.Activations8
+	l.Rounded = grids || o.Cache != backends.CacheFloat || o.Activations == backends.Activations16 || o.Activations == backends.Activations8
 	switch {
 	case !l.Rounded:
 		l.ForkMargin, l.LogitShare = ExactForkMargin, ExactLogitShare

@@ -105,6 +105,7 @@ func TestDefaultContext(t *testing.T) {
 		{"roomy", p(ring, full, full, full), backends.CacheInt8, 64 << 30, 131072},
 		{"int8 needs less", p(ring, full, full, full), backends.CacheInt8, 4 << 30, 131072},
 		{"float", p(ring, full, full, full), backends.CacheFloat, 4 << 30, 43520},
+		{"half is kept as float", p(ring, full, full, full), backends.CacheHalf, 4 << 30, 43520},
 		{"small", p(ring, full, full, full), backends.CacheFloat, 64 << 20, 2048},
 		{"unknown memory", p(ring, full, full, full), backends.CacheFloat, 0, 87296},
 		{"rings alone", p(ring), backends.CacheFloat, 1 << 20, 131072},

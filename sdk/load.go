@@ -277,9 +277,9 @@ func (s settings) check(all []backends.Backend) error {
 		return err
 	}
 	switch s.cache {
-	case "", backends.CacheFloat, backends.CacheInt8:
+	case "", backends.CacheFloat, backends.CacheHalf, backends.CacheInt8:
 	default:
-		return fault.WithHint(fmt.Errorf("%w: no cache type %q", fault.ErrUsage, s.cache), "choose float or int8")
+		return fault.WithHint(fmt.Errorf("%w: no cache type %q", fault.ErrUsage, s.cache), "choose float, half or int8")
 	}
 	switch s.activations {
 	case "", backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8:
@@ -330,7 +330,7 @@ func defaultContext(p *program.Program, cache backends.CacheType, memoryBytes in
 	if memoryBytes <= 0 {
 		memoryBytes = assumedMemory
 	}
-	width := int64(4)
+	width := int64(4) // of half, too: the processor keeps it as float32
 	if cache == backends.CacheInt8 {
 		width = 1
 	}

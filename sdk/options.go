@@ -91,8 +91,9 @@ func WithThreads(n int) Option { return func(s *settings) { s.threads = n } }
 // model was made for and the memory allows.
 func WithContext(tokens int) Option { return func(s *settings) { s.context = tokens } }
 
-// WithCache sets the number type of cached keys and values, "float" or "int8".
-// The default is "int8" where the checkpoint has scales for it, else "float".
+// WithCache sets the number type of cached keys and values: "float", "half", which
+// is float16, or "int8". The default is "int8" where the checkpoint has scales for
+// it, else "float". On the CPU "half" takes as much memory as "float".
 func WithCache(kind string) Option {
 	return func(s *settings) { s.cache = backends.CacheType(kind) }
 }

@@ -45,7 +45,10 @@ func cases() []testCase {
 	var list []testCase
 	for i, f := range []quant.Format{quant.Int2, quant.Int4, quant.Int8, quant.Int4x32} {
 		for _, activations := range []backends.Activations{backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8} {
-			for _, cache := range []backends.CacheType{backends.CacheFloat, backends.CacheInt8} {
+			for _, cache := range []backends.CacheType{backends.CacheFloat, backends.CacheHalf, backends.CacheInt8} {
+				if cache == backends.CacheHalf && (activations != backends.ActivationsStatic || f == quant.Int2 || f == quant.Int8) {
+					continue // differs from float in what is stored alone
+				}
 				s := Shape{
 					Seed: uint64(i), Format: f, Hidden: 96, FFN: 64, HeadDim: 32, Heads: 2, KVHeads: 1,
 					Vocab: 64, Window: 12, Context: 700, Static: true,
@@ -53,7 +56,7 @@ func cases() []testCase {
 				switch {
 				case f.Group > 0: // which needs whole groups of columns
 					s.HeadDim, s.Heads, s.KVHeads = 16, 6, 2
-				case cache == backends.CacheFloat || activations != backends.ActivationsStatic: // ragged: nothing is a multiple of 16
+				case cache != backends.CacheInt8 || activations != backends.ActivationsStatic: // ragged: nothing is a multiple of 16
 					s.Hidden, s.FFN, s.HeadDim, s.Heads, s.KVHeads, s.Vocab = 52, 40, 20, 4, 2, 50
 				case f == quant.Int8: // as many heads for each key as the widest tiles take, and one more
 					s.HeadDim, s.Heads, s.KVHeads = 16, 18, 2
@@ -62,7 +65,7 @@ func cases() []testCase {
 					s.Vocab = 2*backends.PeakRun + 88 // whole runs of logits and a short one
 				}
 				n := 20
-				long := f == quant.Int2 && cache == backends.CacheInt8 || f == quant.Int4 && cache == backends.CacheFloat
+				long := f == quant.Int2 && cache == backends.CacheInt8 || f == quant.Int4 && cache == backends.CacheFloat || f == quant.Int4x32 && cache == backends.CacheHalf
 				if long && activations == backends.ActivationsStatic {
 					// Past two blocks of attention and a ring's wrap, with a window that is nearly a block: with the
 					// rows of a batch it is more than one.

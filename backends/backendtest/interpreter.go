@@ -165,9 +165,12 @@ func round(x, step, lo, hi float32) int64 {
 // cached returns x as a cache keeps it.
 func (in *interpreter) cached(x []float32, step float32) []float32 {
 	y := append([]float32(nil), x...)
-	if in.o.Cache == backends.CacheInt8 {
-		for i := range y {
+	for i := range y {
+		switch in.o.Cache {
+		case backends.CacheInt8:
 			y[i] = float32(round(y[i], step, -128, 127))
+		case backends.CacheHalf:
+			y[i] = quant.F16ToF32(quant.F32ToF16(y[i]))
 		}
 	}
 	return y

@@ -12,7 +12,8 @@ import (
 type cache struct {
 	program.Cache
 	int8  bool
-	ring  int // number of pages, 0 for a full cache
+	half  bool // rounds to float16 and keeps float32
+	ring  int  // number of pages, 0 for a full cache
 	pages []page
 }
 
@@ -51,7 +52,7 @@ func (c *cache) pageBytes() (keys, values int) {
 func (e *executor) newCaches() []cache {
 	caches := make([]cache, len(e.p.Caches))
 	for i, c := range e.p.Caches {
-		caches[i] = cache{Cache: c, int8: e.opts.Cache == backends.CacheInt8}
+		caches[i] = cache{Cache: c, int8: e.opts.Cache == backends.CacheInt8, half: e.opts.Cache == backends.CacheHalf}
 		caches[i].ring = backends.RingPages(c.Window, e.opts.MaxRows)
 	}
 	return caches
@@ -114,9 +115,20 @@ func (s *store) do(worker, first, end int) {
 				c.putValue(p.valueCodes[h*c.valueBlocks()*valueBytes:], at, codes)
 				continue
 			}
-			copy(p.keys[(h*backends.BlockPositions+at)*c.HeadDim:], k)
-			copy(p.values[(h*backends.BlockPositions+at)*c.HeadDim:], v)
+			c.put(p.keys[(h*backends.BlockPositions+at)*c.HeadDim:], k)
+			c.put(p.values[(h*backends.BlockPositions+at)*c.HeadDim:], v)
 		}
+	}
+}
+
+// put writes a key or a value to its place among those of a page.
+func (c *cache) put(dst, x []float32) {
+	if !c.half {
+		copy(dst, x)
+		return
+	}
+	for i, v := range x {
+		dst[i] = quant.F16ToF32(quant.F32ToF16(v))
 	}
 }
 

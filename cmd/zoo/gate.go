@@ -69,7 +69,7 @@ cache or other activations than the pack's defaults only if the pack passes.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&how.Reference, "reference", "", "folder with golden.json, golden.safetensors and perhaps questions.jsonl")
-	flags.Float64Var(&how.ForkMargin, "fork-margin", 0, "largest reference margin at which a token may differ (default 0.001, or 1 with static rounding or an int8 cache)")
+	flags.Float64Var(&how.ForkMargin, "fork-margin", 0, "largest reference margin at which a token may differ (default 0.001, or 1 with static rounding or a half or int8 cache)")
 	flags.BoolVar(&how.Quick, "quick", false, "ask a sample of the questions only")
 	flags.StringVar(&report, "report", "", "write every figure to an HTML file")
 	jsonFlag(cmd, &asJSON)
