@@ -192,16 +192,16 @@ func TestPlanted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := ""
+			var got strings.Builder
 			if _, err := w.check(w.subject, types.Config{FakeImportC: true}, append(files, f)); err != nil {
 				for line := range strings.Lines(err.Error()) {
 					if strings.HasPrefix(line, "planted.go") {
-						got += line
+						got.WriteString(line)
 					}
 				}
 			}
-			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
-				t.Errorf("%s: %q, want %q", tt.body, got, tt.want)
+			if (got.String() == "") != (tt.want == "") || !strings.Contains(got.String(), tt.want) {
+				t.Errorf("%s: %q, want %q", tt.body, got.String(), tt.want)
 			}
 		})
 	}

@@ -1,0 +1,4 @@
+package metal
+
+// DeclaredKernels is declaredKernels.
+var DeclaredKernels = declaredKernels
