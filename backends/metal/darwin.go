@@ -61,7 +61,6 @@ type systemDevice struct {
 	event     mtl.SharedEventObject
 	signals   uint64 // the value that the event has when all that was submitted has ended
 	pipelines map[string]systemPipeline
-	spare     *systemBuffer // stands where a dispatch binds nothing
 	closed    bool
 
 	mu   sync.Mutex
@@ -160,11 +159,6 @@ func (d *systemDevice) Alloc(sizeBytes int) (Buffer, error) {
 	if err := d.checkSize(sizeBytes); err != nil {
 		return nil, err
 	}
-	return d.alloc(sizeBytes)
-}
-
-// alloc is Alloc for a size that a buffer can have.
-func (d *systemDevice) alloc(sizeBytes int) (*systemBuffer, error) {
 	var object mtl.BufferObject
 	var contents unsafe.Pointer
 	objc.WithAutoreleasePool(func() {

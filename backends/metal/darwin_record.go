@@ -29,13 +29,6 @@ func (d *systemDevice) Record(dispatches []Dispatch) (List, error) {
 	if d.closed {
 		return nil, errDeviceClosed
 	}
-	if d.spare == nil {
-		spare, err := d.alloc(maxArgsBytes)
-		if err != nil {
-			return nil, err
-		}
-		d.spare = spare
-	}
 	var r nativeRecorder
 	for i := range dispatches {
 		if err := d.record(&r, &dispatches[i]); err != nil {
@@ -70,15 +63,10 @@ func (d *systemDevice) record(r *nativeRecorder, p *Dispatch) error {
 	}
 	buffers := make([]nativeBinding, len(p.Buffers))
 	for i, b := range p.Buffers {
-		native, err := d.bind(b)
-		if err != nil {
+		var err error
+		if buffers[i], err = d.bind(b); err != nil {
 			return fmt.Errorf("buffer %d: %w", i+1, err)
 		}
-		if native.buffer == nil {
-			// Apple's validation would complain, though the kernel does not touch it.
-			native.buffer = d.spare.object.Ptr()
-		}
-		buffers[i] = native
 	}
 	grid, err := d.bind(p.Indirect)
 	if err != nil {
@@ -96,7 +84,7 @@ func (d *systemDevice) record(r *nativeRecorder, p *Dispatch) error {
 	return nil
 }
 
-// bind checks a binding.
+// bind checks a binding. For one without a buffer it returns none.
 func (d *systemDevice) bind(b Binding) (nativeBinding, error) {
 	if b.Buffer == nil {
 		return nativeBinding{}, nil

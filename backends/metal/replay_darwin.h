@@ -22,7 +22,7 @@ typedef struct {
 	uint32_t threads;   // of a group
 	uint32_t shared_bytes;
 	uint32_t args_bytes;
-	uint32_t buffers; // bound to the indices from 1 on
+	uint32_t buffers; // bound to the indices from 1 on; NULL binds none
 } zoo_metal_dispatch;
 
 // zoo_metal_device returns the default id<MTLDevice>, or NULL.
