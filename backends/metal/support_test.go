@@ -133,8 +133,8 @@ type fill int
 
 const (
 	anyCodes   fill = iota
-	leastCodes      // all are the smallest
-	mostCodes       // all are the largest
+	leastCodes      // the smallest in the first row, in others also the next
+	mostCodes       // the largest likewise
 )
 
 // packed is a random matrix in blocks.
@@ -154,7 +154,11 @@ func randomPacked(rng *rand.Rand, f quant.Format, rows, cols int, how fill) *pac
 	groups := p.Groups()
 	p.codes, p.scales = make([]int32, rows*cols), make([]float32, rows*groups)
 	for i := range p.codes {
-		p.codes[i] = [...]int32{rng.Int32N(1 << f.Bits), 0, 1<<f.Bits - 1}[how] - p.Midpoint()
+		code := [...]int32{rng.Int32N(1 << f.Bits), 0, 1<<f.Bits - 1}[how]
+		if i >= cols {
+			code ^= rng.Int32N(2)
+		}
+		p.codes[i] = code - p.Midpoint()
 	}
 	for i := range p.scales {
 		s := float32(math.Exp2(float64(rng.IntN(9) - 8)))

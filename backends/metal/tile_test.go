@@ -9,6 +9,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
 	"github.com/zoo-sdk/zoo/backends/metal"
+	"github.com/zoo-sdk/zoo/backends/metal/metaltest"
 	"github.com/zoo-sdk/zoo/quant"
 )
 
@@ -22,15 +23,20 @@ type digits struct {
 	steps         []float32
 }
 
-// randomDigits returns rows of digits, with zeros past the columns: all of them
-// are digit, or any if that is 0.
+// randomDigits returns rows of digits, with zeros past the columns: any if digit
+// is 0, else those of the first row are that, and of others also its neighbour.
 func randomDigits(rng *rand.Rand, rows, planes, cols int, digit int8) *digits {
 	padded := metal.PaddedCols(cols)
 	d := &digits{planes: planes, words: padded / 4, data: make([]int8, rows*planes*padded), steps: randomFloats(rng, rows, 0.01)}
 	for i := range d.data {
 		if i%padded < cols {
-			if d.data[i] = digit; digit == 0 {
+			switch {
+			case digit == 0:
 				d.data[i] = int8(rng.IntN(256) - 128)
+			case i < planes*padded:
+				d.data[i] = digit
+			default:
+				d.data[i] = digit ^ int8(rng.IntN(2))
 			}
 		}
 	}
@@ -73,7 +79,7 @@ func rounded(y, grid float32) float32 {
 // tileCase is a product and how it is computed.
 type tileCase struct {
 	metal.TileProduct
-	blocks, splits int // of a group, or 0 for what suits
+	blocks, splits int // of a group if they fit, or 0 for what suits
 	codes          fill
 	digit          int8 // all digits, or 0 for any
 }
@@ -87,11 +93,11 @@ func (c *tileCase) String() string {
 // launch returns the arguments and the grid.
 func (c *tileCase) launch() (metal.TileArgs, metal.Launch) {
 	a, l := metal.TileNewArgs(&c.TileProduct), metal.TileLaunch(&c.TileProduct)
-	if c.blocks > 0 {
+	if shared := metal.TileShared(&c.TileProduct, c.blocks, c.splits); c.blocks > 0 && shared <= 32<<10 {
 		a.Splits = uint32(c.splits)
 		l.Groups[0] = (int(a.Blocks) + c.blocks - 1) / c.blocks
 		l.Threads = c.blocks * c.splits * metal.SIMDWidth
-		l.SharedBytes = metal.TileShared(&c.TileProduct, c.blocks, c.splits)
+		l.SharedBytes = shared
 	}
 	return a, l
 }
@@ -170,15 +176,45 @@ func TestTiles(t *testing.T) {
 				for planes := 1; planes <= 3; planes++ {
 					for _, live := range []int{1, 5, 8, 9, 32, 45} {
 						for operands := range 3 {
-							for _, c := range shapes(f, operands) {
-								c.Planes, c.Live = planes, live
-								if c.blocks > 0 && metal.TileShared(&c.TileProduct, c.blocks, c.splits) > 32<<10 {
-									c.blocks = 0
+							for i, c := range shapes(f, operands) {
+								if opts.Checked && (planes+live+operands+i)%4 > 0 {
+									continue // checking takes long
 								}
+								c.Planes, c.Live = planes, live
 								c.check(b, rng)
 							}
 						}
 					}
+				}
+			}
+		})
+	}
+}
+
+// TestTilesLongest takes as many columns as floats add exactly, more, and as
+// many as a matrix may have, with codes and digits at their extremes.
+func TestTilesLongest(t *testing.T) {
+	t.Parallel()
+	for _, f := range formats {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, metaltest.Options{}, tileNames(f)...)
+			rng := rand.New(rand.NewPCG(1, uint64(f.Bits)))
+			cols := map[quant.Format][]int{
+				quant.Int2: {}, quant.Int4: {1 << 14, 1<<14 + 64}, quant.Int8: {1 << 10, 1<<10 + 64, 4 << 10}, quant.Int4x32: {},
+			}[f]
+			for _, n := range append(cols, quant.MaxBlockCols) {
+				for i, extremes := range []struct {
+					codes fill
+					digit int8
+				}{{leastCodes, -128}, {leastCodes, 127}, {mostCodes, -128}, {mostCodes, 127}} {
+					c := tileCase{blocks: 1, splits: 1 + 3*(i/2), codes: extremes.codes, digit: extremes.digit}
+					c.Matrix = quant.Matrix{Format: f, Layout: quant.Blocks, Rows: 3, Cols: n}
+					c.Rows, c.Planes, c.Live = 3, 1+2*(i%2), 4
+					if n < quant.MaxBlockCols {
+						c.Live += 8 * (i % 2)
+					}
+					c.check(b, rng)
 				}
 			}
 		})
