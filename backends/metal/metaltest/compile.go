@@ -64,12 +64,26 @@ func runnerFlags(options Options) []string {
 	return flags
 }
 
-func kernelFlags() []string {
-	return []string{
-		"-x", "c++", "-std=c++14", "-O2", "-g1", "-march=native", "-ffp-contract=off", "-fno-fast-math", "-fno-math-errno", "-Xclang", "-ffloat16-excess-precision=none",
-		"-fsigned-char", "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-Wno-everything",
+func kernelFlags(options Options) []string {
+	flags := []string{
+		"-x", "c++", "-std=c++14", "-g1", "-march=native", "-ffp-contract=off", "-fno-fast-math", "-fno-math-errno", "-Xclang", "-ffloat16-excess-precision=none",
+		"-fsigned-char", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti", "-Wno-everything",
 		"-Werror=return-type", "-Werror=uninitialized", "-Werror=vla-extension",
 	}
+	if !options.Checked {
+		return append(flags, "-O2", "-fwrapv")
+	}
+	// Accesses are checked by functions of the runner, one call each, and stay as they are in the source.
+	flags = append(flags, "-O1", "-DZOO_CHECKED", "-fno-vectorize", "-fno-slp-vectorize",
+		"-fsanitize=address,alignment,bounds,shift-exponent,float-cast-overflow,integer-divide-by-zero,signed-integer-overflow",
+		"-fsanitize-address-use-after-return=never")
+	for _, option := range []string{
+		"-asan-instrumentation-with-call-threshold=0", "-asan-memory-access-callback-prefix=zoo_", "-asan-force-dynamic-shadow=1",
+		"-asan-opt=0", "-asan-opt-same-temp=0", "-asan-opt-globals=0",
+	} {
+		flags = append(flags, "-mllvm", option)
+	}
+	return flags
 }
 
 // run runs the compiler in a folder and returns what it writes to standard output.
@@ -195,7 +209,7 @@ func (c *compiler) build(ctx context.Context, options Options, source string, na
 	if err != nil {
 		return "", nil, err
 	}
-	flags := kernelFlags()
+	flags := kernelFlags(options)
 	program, err := c.cached(ctx, strings.Join(append([]string{base, filepath.Base(runner), code}, flags...), "\x00"), func(path string) error {
 		object := filepath.Join(dir, "kernels.o")
 		if _, err := c.run(ctx, dir, code, append(flags, "-I", ".", "-c", "-", "-o", object)...); err != nil {

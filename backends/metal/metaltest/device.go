@@ -24,6 +24,8 @@ type device struct {
 
 	mu       sync.Mutex
 	process  *process
+	program  string // the runner's path
+	source   string
 	kernels  []kernel
 	loaded   bool
 	closed   bool
@@ -251,7 +253,7 @@ func (d *device) Load(ctx context.Context, source string, kernels []string) erro
 	if d.process, err = start(path, d.options); err != nil {
 		return err
 	}
-	d.kernels = all
+	d.kernels, d.program, d.source = all, path, source
 	for _, b := range d.buffers {
 		if err := d.announce(b); err != nil {
 			return err
@@ -457,7 +459,7 @@ func (s *submission) Wait() error {
 		c.Running--
 	})
 	if err == nil && r.code != outcomeOK {
-		err = fmt.Errorf("%w: %s", metal.ErrDevice, r.text)
+		err = fmt.Errorf("%w: %s", metal.ErrDevice, locate(r.text, d.program, d.source))
 	}
 	return err
 }

@@ -14,6 +14,14 @@ namespace zoo {
 
 constexpr unsigned MaxThreads = 1024;
 
+// place names a place in the code, by the address to which a call returns. Who reads it knows which line that is.
+inline std::string place(const void* site) {
+    extern char base __asm__("__executable_start");
+    char text[32];
+    snprintf(text, sizeof text, "<%lx>", reinterpret_cast<uint64_t>(site) - reinterpret_cast<uint64_t>(&base) - 1);
+    return text;
+}
+
 // SIMD is the state of a SIMD group.
 struct SIMD {
     unsigned arrived;      // threads that wait in the current operation
@@ -96,7 +104,11 @@ public:
         current = nullptr;
         running_ = nullptr;
         if (failure.empty()) return true;
-        for (unsigned i = 0; i < MaxThreads; i++) fibers_[i].sp = nullptr;  // they are in the midst of things
+        for (unsigned i = 0; i < MaxThreads; i++) {
+            // They are in the midst of things.
+            if (fibers_[i].sp != nullptr && abandoned != nullptr) abandoned(fibers_[i].stack);
+            fibers_[i].sp = nullptr;
+        }
         return false;
     }
 
@@ -119,8 +131,8 @@ public:
         return text;
     }
 
-    // sync waits for the SIMD group.
-    void sync(const char* operation, const void* site) {
+    // sync waits for the SIMD group. It is true for the last thread to come, which goes on first.
+    bool sync(const char* operation, const void* site) {
         Fiber& f = *current;
         SIMD& s = *f.simd;
         if (s.arrived == 0) {
@@ -128,14 +140,15 @@ public:
             s.site = site;
             s.first = f.index;
         } else if (s.site != site || s.operation != operation) {
-            fail("comes to %s while thread %u of its SIMD group waits in another place for %s", operation, s.first, s.operation);
+            fail("comes to %s at %s while thread %u of its SIMD group waits for %s at %s", operation, place(site).c_str(), s.first, s.operation,
+                 place(s.site).c_str());
         }
-        if (s.ended > 0) fail("comes to %s after a thread of its SIMD group has ended", operation);
+        if (s.ended > 0) fail("comes to %s at %s after a thread of its SIMD group has ended", operation, place(site).c_str());
         f.turns++;
         if (++s.arrived < SIMDWidth) {
             f.waits_for = operation;
             leave();
-            return;
+            return false;
         }
         s.arrived = 0;
         unsigned first = f.index / SIMDWidth * SIMDWidth;
@@ -144,22 +157,24 @@ public:
             fibers_[i].waits_for = nullptr;
             queue_[ready_++] = uint16_t(i);
         }
+        return true;
     }
 
-    // barrier waits for the group.
-    void barrier(const void* site) {
+    // barrier waits for the group. It is true for the last thread to come, which goes on first.
+    bool barrier(const void* site) {
         Fiber& f = *current;
         if (arrived_ == 0) {
             barrier_site_ = site;
             barrier_first_ = f.index;
         } else if (barrier_site_ != site) {
-            fail("comes to a threadgroup_barrier while thread %u waits at another", barrier_first_);
+            fail("comes to a threadgroup_barrier at %s while thread %u waits at that at %s", place(site).c_str(), barrier_first_,
+                 place(barrier_site_).c_str());
         }
-        if (ended_ > 0) fail("comes to a threadgroup_barrier after a thread of its group has ended");
+        if (ended_ > 0) fail("comes to a threadgroup_barrier at %s after a thread of its group has ended", place(site).c_str());
         if (++arrived_ < threads_) {
             f.waits_for = "threadgroup_barrier";
             leave();
-            return;
+            return false;
         }
         arrived_ = 0;
         for (unsigned i = threads_; i-- > 0;) {
@@ -167,12 +182,22 @@ public:
             fibers_[i].waits_for = nullptr;
             queue_[ready_++] = uint16_t(i);
         }
+        return true;
+    }
+
+    // exchanges tells whether an address is that of the values that threads hand to each other.
+    bool exchanges(uint64_t address) const {
+        uint64_t low = reinterpret_cast<uint64_t>(simds_);
+        return address >= low && address < low + MaxThreads / SIMDWidth * sizeof(SIMD);
     }
 
     // running is the worker of the calling thread of the system.
     static Worker* running() { return running_; }
 
     std::string failure;
+
+    // abandoned, unless null, is called for the stacks that a failure leaves as they are.
+    void (*abandoned)(const Stack&) = nullptr;
 
 private:
     static void begin(void* fiber) {
@@ -186,8 +211,8 @@ private:
     // end is where a thread goes whose kernel has returned; it returns for the next group.
     void end() {
         Fiber& f = *current;
-        if (arrived_ > 0) fail("ends while thread %u waits at a threadgroup_barrier", barrier_first_);
-        if (f.simd->arrived > 0) fail("ends while thread %u of its SIMD group waits for %s", f.simd->first, f.simd->operation);
+        if (arrived_ > 0) fail("ends while thread %u waits at the threadgroup_barrier at %s", barrier_first_, place(barrier_site_).c_str());
+        if (f.simd->arrived > 0) fail("ends while thread %u of its SIMD group waits for %s at %s", f.simd->first, f.simd->operation, place(f.simd->site).c_str());
         f.simd->ended++;
         if (++ended_ == threads_) {
             zoo_switch(&f.sp, home_);

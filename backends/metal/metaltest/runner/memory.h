@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,7 +20,7 @@
 
 namespace zoo {
 
-constexpr unsigned WindowBits = 40;
+constexpr unsigned WindowBits = 39;
 constexpr uint64_t WindowBytes = 1ull << WindowBits;
 constexpr uint64_t Gap = 64ull << 20;  // between buffers; nothing is mapped there
 // The windows of the buffers, and that of the threadgroup's memory.
@@ -65,7 +67,7 @@ public:
     // add takes over the file and returns what went wrong, or nothing.
     std::string add(uint32_t id, int file, uint64_t file_offset, uint64_t size, bool writable) {
         std::lock_guard<std::mutex> lock(mutex_);
-        uint64_t place = 0;
+        uint64_t place = Gap;  // what is before belongs to the checks
         for (auto& [at, b] : by_place_) {
             if (at - place >= size + Gap) break;
             place = at + round_up(b->size, Gap) + Gap;

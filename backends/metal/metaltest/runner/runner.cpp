@@ -17,11 +17,21 @@
 #include "group.h"
 #include "memory.h"
 #include "wire.h"
+#if defined(ZOO_CHECKED)
+#include "sanitize.h"
+#endif
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
 
 namespace zoo {
+
+#if defined(ZOO_CHECKED)
+Checker* the_checker;
+constexpr bool checked = true;
+#else
+constexpr bool checked = false;
+#endif
 
 // Options are given on the command line, as name=number.
 struct Options {
@@ -59,6 +69,11 @@ public:
             }
             m->shared_end = memory + room;
             m->worker.order.seed(options.seed);
+#if defined(ZOO_CHECKED)
+            m->worker.abandoned = [](const Stack& stack) {
+                madvise(shadow_of(stack.low()), (stack.high() - stack.low()) >> Shadow::Scale, MADV_DONTNEED);
+            };
+#endif
             members_.push_back(std::move(m));
         }
         for (size_t i = 1; i < members_.size(); i++) {
@@ -94,7 +109,7 @@ public:
     }
 
 private:
-    static constexpr size_t stack_bytes = 64 << 10;
+    static constexpr size_t stack_bytes = checked ? 256 << 10 : 64 << 10;
     static constexpr uint64_t worth_sharing = 2048;  // threads
 
     struct Member {
@@ -123,7 +138,7 @@ private:
         Worker& w = m.worker;
         w.kernel = dispatch_->kernel;
         w.call = *call_;
-        w.call.shared = dispatch_->shared_bytes > 0 ? m.shared_end - dispatch_->shared_bytes : nullptr;
+        if (!checked) w.call.shared = dispatch_->shared_bytes > 0 ? m.shared_end - dispatch_->shared_bytes : nullptr;
         for (uint64_t i; !failed_ && (i = next_++) < total_;) {
             if (options_.seed != 0) {
                 i = (i * step_ + first_) % total_;
@@ -132,6 +147,9 @@ private:
             w.call.group[0] = unsigned(i % call_->groups[0]);
             w.call.group[1] = unsigned(i / call_->groups[0] % call_->groups[1]);
             w.call.group[2] = unsigned(i / call_->groups[0] / call_->groups[1]);
+#if defined(ZOO_CHECKED)
+            the_checker->begin_group();
+#endif
             if (!w.run()) {
                 m.failure = w.failure;
                 failed_ = true;
@@ -182,7 +200,11 @@ public:
 // Runner does what it is told.
 class Runner {
 public:
-    explicit Runner(const Options& options) : options_(options), memory_(aliases), crew_(options, max_shared_bytes) {}
+    explicit Runner(const Options& options) : options_(options), memory_(checked), crew_(options, max_shared_bytes) {
+#if defined(ZOO_CHECKED)
+        the_checker = new Checker(memory_.space, max_shared_bytes);
+#endif
+    }
 
     // listen takes messages until there are no more. Buffers are added at once, everything else waits for its turn.
     void listen() {
@@ -225,11 +247,6 @@ public:
     }
 
 private:
-#if defined(ZOO_CHECKED)
-    static constexpr bool aliases = true;
-#else
-    static constexpr bool aliases = false;
-#endif
     static constexpr size_t max_shared_bytes = 1 << 20;
 
     void add_buffer(In& in) {
@@ -244,12 +261,21 @@ private:
 
     void serve(In& in) {
         switch (in.kind) {
-            case Request::Release: memory_.remove(in.u32()); break;
+            case Request::Release: remove(in.u32()); break;
             case Request::List: record(in); break;
             case Request::Drop: lists_.erase(in.u32()); break;
             case Request::Submit: submit(in); break;
             default: break;
         }
+    }
+
+    void remove(uint32_t id) {
+        auto b = memory_.find(id);
+        if (!b) return;
+#if defined(ZOO_CHECKED)
+        the_checker->forget(b->place, b->size);
+#endif
+        memory_.remove(id);
     }
 
     static Part part(In& in) {
@@ -312,8 +338,14 @@ private:
                        std::to_string(call.groups[2]) + " groups";
             }
         }
+        if (d.kernel->args_bytes != 0 && d.args.size() != d.kernel->args_bytes) {
+            return kernel + ": its arguments are " + std::to_string(d.kernel->args_bytes) + " bytes and not " + std::to_string(d.args.size());
+        }
         args_ = d.args;
         call.buffers[0] = args_.data();
+#if defined(ZOO_CHECKED)
+        the_checker->begin(call, *d.kernel, d.args, d.shared_bytes);
+#endif
         for (size_t i = 0; i < d.parts.size(); i++) {
             const Part& p = d.parts[i];
             if (p.id == 0) continue;
@@ -322,7 +354,13 @@ private:
             char* at = static_cast<char*>(memory_.address(*b, unsigned(i + 1)));
             if (at == nullptr) return kernel + ": buffer " + std::to_string(i + 1) + " cannot be mapped";
             call.buffers[i + 1] = at + p.offset;
+#if defined(ZOO_CHECKED)
+            the_checker->bind(unsigned(i + 1), *b, at + p.offset, p.size);
+#endif
         }
+#if defined(ZOO_CHECKED)
+        the_checker->track();
+#endif
         itimerval limit = {};
         limit.it_value.tv_sec = time_t(options_.seconds);
         setitimer(ITIMER_PROF, &limit, nullptr);
@@ -357,11 +395,26 @@ zoo::Turn zoo_turn() {
 
 void zoo_sync(const char* operation) { zoo::Worker::running()->sync(operation, __builtin_return_address(0)); }
 
-void zoo_simd_barrier(unsigned) { zoo::Worker::running()->sync("simdgroup_barrier", __builtin_return_address(0)); }
+void zoo_simd_barrier([[maybe_unused]] unsigned order) {
+    zoo::Worker& w = *zoo::Worker::running();
+    [[maybe_unused]] bool last = w.sync("simdgroup_barrier", __builtin_return_address(0));
+#if defined(ZOO_CHECKED)
+    if (last) zoo::the_checker->simd_barrier(order, w.current->index / zoo::SIMDWidth);
+#endif
+}
 
-void zoo_barrier(unsigned) { zoo::Worker::running()->barrier(__builtin_return_address(0)); }
+void zoo_barrier([[maybe_unused]] unsigned order) {
+    [[maybe_unused]] bool last = zoo::Worker::running()->barrier(__builtin_return_address(0));
+#if defined(ZOO_CHECKED)
+    if (last) zoo::the_checker->barrier(order);
+#endif
+}
 
-void zoo_atomic(const volatile void*, unsigned) {}
+void zoo_atomic([[maybe_unused]] const volatile void* address, [[maybe_unused]] unsigned bytes) {
+#if defined(ZOO_CHECKED)
+    zoo::the_checker->touch(reinterpret_cast<uint64_t>(address), bytes, zoo::Kind::Atomic, __builtin_return_address(0));
+#endif
+}
 
 void zoo_misuse(const char* what) { zoo::Worker::running()->fail("%s", what); }
 
