@@ -5,7 +5,8 @@
 // comparison is for equal bits, whatever the batch shape, the number of
 // threads, however often a sequence was rewound, and whatever other sequences
 // share its batches. It then checks what must be refused, and that a refused,
-// failed or cancelled call changes nothing.
+// failed or cancelled call changes nothing. Where an executor is a
+// [backends.Generator], its bursts are held against its single steps.
 package backendtest
 
 import (
@@ -21,15 +22,28 @@ import (
 	"github.com/zoo-sdk/zoo/quant"
 )
 
+// Options spare a slow device what makes no difference to it. The zero value spares nothing.
+type Options struct {
+	// Threads are the numbers of threads to try; nil means 1, 2 and 5.
+	Threads []int
+}
+
 // Test returns nil, or every way found in which b differs from the contract.
-func Test(ctx context.Context, b backends.Backend) error {
+func Test(ctx context.Context, b backends.Backend) error { return TestWith(ctx, b, Options{}) }
+
+// TestWith is [Test] with options.
+func TestWith(ctx context.Context, b backends.Backend, o Options) error {
+	if o.Threads == nil {
+		o.Threads = []int{1, 2, 5}
+	}
 	var errs []error
 	for _, c := range cases() {
-		if err := check(ctx, b, c); err != nil {
+		if err := check(ctx, b, c, o); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
 		}
 	}
-	return errors.Join(append(errs, rules(ctx, b)...)...)
+	errs = append(errs, rules(ctx, b)...)
+	return errors.Join(append(errs, TestGenerator(ctx, b))...)
 }
 
 // testCase is one decoder with the options to run it with.
@@ -82,7 +96,7 @@ func cases() []testCase {
 }
 
 // check runs one case in several ways.
-func check(ctx context.Context, b backends.Backend, c testCase) error {
+func check(ctx context.Context, b backends.Backend, c testCase, o Options) error {
 	p, w := Decoder(c.shape)
 	rng := rand.New(rand.NewPCG(c.shape.Seed, 2))
 	tokens := make([]int32, c.tokens)
@@ -92,7 +106,7 @@ func check(ctx context.Context, b backends.Backend, c testCase) error {
 	logits, hidden := Interpret(p, w, c.opts, tokens)
 	want := &expected{tokens: tokens, logits: logits, hidden: hidden}
 	var errs []error
-	for _, threads := range []int{1, 2, 5} {
+	for _, threads := range o.Threads {
 		for _, rows := range []int{1, 3, 64} {
 			if c.tokens > 100 && rows < 64 && threads+rows > 4 {
 				continue // slow, and covered by its neighbours
