@@ -44,6 +44,19 @@ const (
 	CacheInt8 CacheType = "int8"
 )
 
+// TablePlacement says where the tables are kept that rows are only looked up in:
+// those that program.Embed reads, and no product.
+type TablePlacement string
+
+const (
+	// TablesOnDevice keeps them with all other weights.
+	TablesOnDevice TablePlacement = "device"
+	// TablesOnHost keeps them out of the device's memory. The host looks up the
+	// rows, so that no burst can go on without it. A backend that shares the host's
+	// memory, as the CPU backend does, need make no difference.
+	TablesOnHost TablePlacement = "host"
+)
+
 // Options are fixed when a program is compiled.
 type Options struct {
 	// Threads is the number of threads that share the work; 0 means one for each processor.
@@ -58,6 +71,8 @@ type Options struct {
 	Cache CacheType
 	// Activations is how products are computed.
 	Activations Activations
+	// Tables is where tables are kept; "" means on the device.
+	Tables TablePlacement
 	// Profile makes the executor measure each operation, which costs it a little time.
 	Profile bool
 }

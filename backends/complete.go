@@ -31,6 +31,13 @@ func (o Options) Complete(p *program.Program) (Options, error) {
 	default:
 		return o, fmt.Errorf("%w: activations %q", fault.ErrUsage, o.Activations)
 	}
+	switch o.Tables {
+	case "":
+		o.Tables = TablesOnDevice
+	case TablesOnDevice, TablesOnHost:
+	default:
+		return o, fmt.Errorf("%w: tables %q", fault.ErrUsage, o.Tables)
+	}
 	switch o.Cache {
 	case "":
 		o.Cache = CacheFloat

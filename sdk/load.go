@@ -286,6 +286,11 @@ func (s settings) check(all []backends.Backend) error {
 	default:
 		return fault.WithHint(fmt.Errorf("%w: no activations %q", fault.ErrUsage, s.activations), "choose static, float, 16 or 8")
 	}
+	switch s.tables {
+	case "", backends.TablesOnDevice, backends.TablesOnHost:
+	default:
+		return fault.WithHint(fmt.Errorf("%w: no place %q for tables", fault.ErrUsage, s.tables), "choose device or host")
+	}
 	switch {
 	case s.threads < 0 || s.threads > maxThreads:
 		return fmt.Errorf("%w: %d threads are not 0 to %d", fault.ErrUsage, s.threads, maxThreads)
@@ -298,7 +303,7 @@ func (s settings) check(all []backends.Backend) error {
 // engineOptions fills in what checked settings leave open, and refuses what this
 // program cannot do.
 func engineOptions(p *program.Program, set settings) (backends.Options, error) {
-	opts := backends.Options{Threads: set.threads, Context: set.context, Cache: set.cache, Activations: set.activations}
+	opts := backends.Options{Threads: set.threads, Context: set.context, Cache: set.cache, Activations: set.activations, Tables: set.tables}
 	scaled := !slices.ContainsFunc(p.Caches, func(c program.Cache) bool { return c.KeyScale == 0 || c.ValueScale == 0 })
 	switch {
 	case opts.Cache == "" && scaled:

@@ -29,6 +29,7 @@ type settings struct {
 	context     int
 	cache       backends.CacheType
 	activations backends.Activations
+	tables      backends.TablePlacement
 	policy      zoo.GatePolicy
 }
 
@@ -102,6 +103,13 @@ func WithCache(kind string) Option {
 // which is the default, "float", "16" or "8"; see package backends.
 func WithActivations(kind string) Option {
 	return func(s *settings) { s.activations = backends.Activations(kind) }
+}
+
+// WithTables sets where tables are kept that rows are only looked up in: "device",
+// which is the default, or "host", which spares the memory of a GPU at the price of
+// speed. It makes no difference to the CPU, nor to any result.
+func WithTables(place string) Option {
+	return func(s *settings) { s.tables = backends.TablePlacement(place) }
 }
 
 // AllowUngated opens packs, too, that have not passed their gate.

@@ -489,6 +489,7 @@ func TestOpenRefusals(t *testing.T) {
 		{"threads", "demo", []sdk.Option{sdk.WithThreads(-1)}, zoo.ErrUsage},
 		{"cache", "demo", []sdk.Option{sdk.WithCache("int3")}, zoo.ErrUsage},
 		{"activations", "demo", []sdk.Option{sdk.WithActivations("3")}, zoo.ErrUsage},
+		{"tables", "demo", []sdk.Option{sdk.WithTables("attic")}, zoo.ErrUsage},
 		{"context", "demo", []sdk.Option{sdk.WithContext(1 << 30)}, zoo.ErrUsage},
 		{"negative context", "demo", []sdk.Option{sdk.WithContext(-1)}, zoo.ErrUsage},
 		{"catalog", "dmeo", []sdk.Option{sdk.WithCatalog(filepath.Join(empty, "none.yaml"))}, zoo.ErrNotFound},

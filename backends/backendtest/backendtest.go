@@ -92,7 +92,10 @@ func cases() []testCase {
 			}
 		}
 	}
-	return list
+	host := list[0]
+	host.name += ", tables on the host"
+	host.opts.Tables, host.tokens = backends.TablesOnHost, 20
+	return append(list, host)
 }
 
 // check runs one case in several ways.

@@ -381,6 +381,7 @@ func uncompiled(ctx context.Context, b backends.Backend, shape Shape) error {
 		{"an int8 cache without a grid", unscaled, plain, backends.Options{Cache: backends.CacheInt8}, fault.ErrUsage},
 		{"unknown activations", p, w, backends.Options{Activations: "12"}, fault.ErrUsage},
 		{"an unknown cache", p, w, backends.Options{Cache: "int2"}, fault.ErrUsage},
+		{"an unknown place for tables", p, w, backends.Options{Tables: "attic"}, fault.ErrUsage},
 	} {
 		e, err := b.Compile(ctx, c.p, c.w, c.o)
 		if !errors.Is(err, c.want) {

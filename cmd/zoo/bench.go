@@ -31,6 +31,7 @@ type benchFlags struct {
 	context     int
 	backend     string
 	activations string
+	tables      string
 	ungated     bool
 	profile     bool
 	plot        string
@@ -89,6 +90,7 @@ to --context.`,
 	flags.IntVar(&f.context, "context", 0, "most tokens of context to make room for; 0 takes what is needed, at least 4096")
 	flags.StringSliceVar(&f.caches, "kv", []string{""}, "type of cached keys and values: float, half or int8 (default int8 where the model has scales for it)")
 	flags.StringVar(&f.activations, "activations", "static", "how the inputs of products are rounded: static, float, 16 or 8")
+	tablesFlag(cmd, &f.tables)
 	flags.StringVar(&f.backend, "backend", sdk.AutoBackend, "what runs the model: auto, cpu or metal")
 	flags.BoolVar(&f.ungated, "ungated", false, "measure a pack, too, that has not passed its gate")
 	flags.BoolVar(&f.profile, "profile", false, "show the time of each operation")
@@ -220,7 +222,7 @@ func (f *benchFlags) each(names []string, measure func(name string, how sdk.Benc
 				}
 				opts := []sdk.Option{
 					sdk.WithBackend(f.backend), sdk.WithThreads(threads), sdk.WithContext(context),
-					sdk.WithCache(cache), sdk.WithActivations(f.activations),
+					sdk.WithCache(cache), sdk.WithActivations(f.activations), sdk.WithTables(f.tables),
 				}
 				for _, how.Prompt = range f.prompts {
 					for _, how.Depth = range f.depths {

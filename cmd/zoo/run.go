@@ -22,6 +22,7 @@ type engineFlags struct {
 	context     int
 	cache       string
 	activations string
+	tables      string
 }
 
 // add adds the flags that running and gating share.
@@ -41,6 +42,13 @@ func (f *engineFlags) add(cmd *cobra.Command) {
 	}
 }
 
+// tablesFlag adds the flag that says where tables are kept. It changes no result.
+func tablesFlag(cmd *cobra.Command, place *string) {
+	cmd.Flags().StringVar(place, "tables", "device", "where tables are kept that are only looked up in: device, or host, which spares the memory of a GPU and is slower")
+	allowConfig(cmd.Flags(), "tables")
+	_ = cmd.RegisterFlagCompletionFunc("tables", cobra.FixedCompletions([]cobra.Completion{"device", "host"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // options returns the flags as options of the SDK.
 func (f *engineFlags) options() []sdk.Option {
 	return []sdk.Option{
@@ -49,6 +57,7 @@ func (f *engineFlags) options() []sdk.Option {
 		sdk.WithContext(f.context),
 		sdk.WithCache(f.cache),
 		sdk.WithActivations(f.activations),
+		sdk.WithTables(f.tables),
 	}
 }
 
@@ -170,6 +179,7 @@ flags say otherwise.`,
 	call.add(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&engine.context, "context", 0, "most tokens of the conversation; 0 takes what the model was made for and the memory allows")
+	tablesFlag(cmd, &engine.tables)
 	flags.BoolVar(&ungated, "ungated", false, "run a pack, too, that has not passed its gate")
 	flags.BoolVar(&stats, "stats", false, "print how long it took")
 	allowConfig(flags, "context", "ungated", "stats")
