@@ -13,11 +13,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/zoo-sdk/zoo/backends/metal"
 	"github.com/zoo-sdk/zoo/internal/filelock"
@@ -160,7 +163,12 @@ func removeOld(dir string, before time.Time) {
 	}
 }
 
-// build returns the path of a runner for kernels, and the named ones of them.
+// spacesFlags have clang's OpenCL C++ look at a source, which knows address spaces.
+var spacesFlags = []string{
+	"-x", "clcpp", "-cl-std=clc++2021", "-cl-no-stdinc", "-DZOO_SPACES", "-fsyntax-only", "-Wno-everything", "-I", ".", "-",
+}
+
+// build returns the path of a runner for kernels, and the named ones of them in the order of its tables.
 func (c *compiler) build(ctx context.Context, options Options, source string, names []string) (string, []kernel, error) {
 	dir, err := os.MkdirTemp("", "zoo-metaltest-")
 	if err != nil {
@@ -175,50 +183,92 @@ func (c *compiler) build(ctx context.Context, options Options, source string, na
 	if err != nil {
 		return "", nil, err
 	}
-	kernels := make([]kernel, len(names))
+	code = "#include \"metal.h\"\n" + code + "\n#pragma clang attribute pop\n"
+	// The kernels are shared out over several files, so that several compilers can work.
+	files := make([][]kernel, max(1, min(runtime.NumCPU(), len(names)/4)))
 	for i, name := range names {
 		n := slices.IndexFunc(all, func(k kernel) bool { return k.name == name })
 		if n < 0 {
 			return "", nil, fmt.Errorf("%w: there is no kernel %s", metal.ErrKernel, name)
 		}
-		kernels[i] = all[n]
+		files[i%len(files)] = append(files[i%len(files)], all[n])
 	}
-	code = "#include \"metal.h\"\n" + code + trampolines(kernels)
 	if err := os.CopyFS(dir, runnerFiles); err != nil {
 		return "", nil, err
 	}
 	dir = filepath.Join(dir, "runner")
-	machine := machineKey()
-	var parts strings.Builder
-	entries, err := runnerFiles.ReadDir("runner")
+	base, err := c.baseKey()
 	if err != nil {
 		return "", nil, err
 	}
-	for _, e := range entries {
-		data, err := runnerFiles.ReadFile("runner/" + e.Name())
-		if err != nil {
-			return "", nil, err
-		}
-		fmt.Fprintf(&parts, "%s %d\n%s", e.Name(), len(data), data)
-	}
-	base := strings.Join([]string{c.path, c.version, machine, parts.String()}, "\x00")
-	runner, err := c.cached(ctx, strings.Join(append([]string{base}, runnerFlags(options)...), "\x00"), func(path string) error {
+	runner, err := c.cached(ctx, key(base, runnerFlags(options)), func(path string) error {
 		_, err := c.run(ctx, dir, "", append(runnerFlags(options), "-c", "runner.cpp", "-o", path)...)
 		return err
 	})
 	if err != nil {
 		return "", nil, err
 	}
-	flags := kernelFlags(options)
-	program, err := c.cached(ctx, strings.Join(append([]string{base, filepath.Base(runner), code}, flags...), "\x00"), func(path string) error {
-		object := filepath.Join(dir, "kernels.o")
-		if _, err := c.run(ctx, dir, code, append(flags, "-I", ".", "-c", "-", "-o", object)...); err != nil {
-			return err
-		}
-		_, err := c.run(ctx, dir, "", "-pthread", object, runner, "-o", path)
-		return err
+	program, err := c.cached(ctx, key(base, []string{runner, code}, names, kernelFlags(options), spacesFlags), func(path string) error {
+		return c.link(ctx, options, dir, code, files, runner, path)
 	})
-	return program, kernels, err
+	return program, slices.Concat(files...), err
+}
+
+// link compiles kernels in several files and links them with the runner.
+func (c *compiler) link(ctx context.Context, options Options, dir, code string, files [][]kernel, runner, path string) error {
+	// This one is quick, and its messages are to the point.
+	if _, err := c.run(ctx, dir, code, spacesFlags...); err != nil {
+		return err
+	}
+	args := []string{"-pthread", runner, "-o", path}
+	group, compiling := errgroup.WithContext(ctx)
+	for i, kernels := range files {
+		text := code + trampolines(kernels, i)
+		if i == 0 {
+			text += tables(len(files))
+		}
+		object := filepath.Join(dir, fmt.Sprintf("kernels%d.o", i))
+		args = append(args, object)
+		group.Go(func() error {
+			_, err := c.run(compiling, dir, text, append(kernelFlags(options), "-I", ".", "-c", "-", "-o", object)...)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	_, err := c.run(ctx, dir, "", args...)
+	return err
+}
+
+// key joins what makes a file of the cache what it is.
+func key(base string, parts ...[]string) string {
+	var all strings.Builder
+	all.WriteString(base)
+	for _, part := range parts {
+		for _, s := range part {
+			fmt.Fprintf(&all, "%d %s", len(s), s)
+		}
+		all.WriteByte(0)
+	}
+	return all.String()
+}
+
+// baseKey tells apart compilers, runners and machines.
+func (c *compiler) baseKey() (string, error) {
+	parts := []string{c.path, c.version, machineKey()}
+	entries, err := runnerFiles.ReadDir("runner")
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		data, err := runnerFiles.ReadFile("runner/" + e.Name())
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, e.Name(), string(data))
+	}
+	return key("", parts), nil
 }
 
 // machineKey tells machines apart for which the compiler makes different code.

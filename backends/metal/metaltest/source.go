@@ -88,6 +88,10 @@ var (
 	foreign = []string{"asm", "catch", "co_await", "delete", "double", "dynamic_cast", "goto", "new", "std", "thread_local", "throw", "try", "typeid", "virtual", "wchar_t"}
 	// spaces are the words for address spaces.
 	spaces = []string{"device", "constant", "threadgroup", "thread"}
+	// reserved are words of the language that C++ takes for names.
+	reserved = []string{"vertex", "fragment"}
+	// double is a number that C++ takes for a double, and Metal for a float.
+	double = regexp.MustCompile(`^(?:\d+\.\d*|\.\d+|\d+)(?:[eE]\d+)?$`)
 )
 
 // builtins maps the attributes of a thread's place to the words that the trampoline passes.
@@ -115,74 +119,155 @@ func problem(line int, format string, args ...any) error {
 	return fmt.Errorf("%w: line %d: %s", metal.ErrKernel, line, fmt.Sprintf(format, args...))
 }
 
+// rewriter holds what is known while a source is rewritten.
+type rewriter struct {
+	source  string
+	tokens  []token
+	edits   []edit
+	kernels []kernel
+	types   map[string]bool // the names of types
+}
+
+// text returns a token, which may be one before the first or after the last.
+func (r *rewriter) text(i int) string {
+	if i < 0 || i >= len(r.tokens) {
+		return ""
+	}
+	return r.tokens[i].text
+}
+
 // rewrite turns a preprocessed Metal source into C++ for runner/metal.h: without
 // attributes, with calls in place of constructors of vectors. It returns the
 // kernels as well.
 func rewrite(source string) (string, []kernel, error) {
-	tokens := scan(source)
-	var edits []edit
-	var kernels []kernel
-	text := func(i int) string {
-		if i < 0 || i >= len(tokens) {
-			return ""
-		}
-		return tokens[i].text
+	r := &rewriter{source: source, tokens: scan(source), types: map[string]bool{"auto": true}}
+	for _, name := range []string{"bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float", "size_t", "simdgroup_half8x8", "simdgroup_float8x8", "atomic_uint", "atomic_int"} {
+		r.types[name] = true
 	}
-	for i := 0; i < len(tokens); i++ {
-		t := tokens[i]
-		switch {
-		case slices.Contains(foreign, t.text):
-			return "", nil, problem(t.line, "%s is not in the Metal Shading Language", t.text)
-		case t.text == "[[":
-			return "", nil, problem(t.line, "unknown attribute %q: only parameters of kernels have some", text(i+1))
-		case t.text == "kernel":
-			k, end, err := parseKernel(tokens[i:])
-			if err != nil {
-				return "", nil, err
-			}
-			if slices.ContainsFunc(kernels, func(other kernel) bool { return other.name == k.name }) {
-				return "", nil, problem(t.line, "there are two kernels %s", k.name)
-			}
-			kernels = append(kernels, k)
-			for j := i; j < i+end; j++ {
-				if tokens[j].text == "[[" {
-					start := tokens[j].start
-					for tokens[j].text != "]]" {
-						j++
-					}
-					edits = append(edits, edit{start, tokens[j].end, ""})
-				}
-			}
-			i += end - 1
-		case vectorType.MatchString(t.text) && text(i+1) == "(":
-			edits = append(edits, edit{t.start, t.end, "::zoo_make<" + t.text + ">"})
-		case vectorType.MatchString(t.text) && text(i-1) == "(" && text(i+1) == ")" && !identifier.MatchString(text(i-2)) && text(i-2) != ">":
-			return "", nil, problem(t.line, "convert with %s(x), since (%s)x is not the same to every compiler", t.text, t.text)
-		case t.text == "vec" && text(i+1) == "<":
-			j := i + 2
-			for depth := 1; depth > 0 && j < len(tokens); j++ {
-				switch tokens[j].text {
-				case "<":
-					depth++
-				case ">":
-					depth--
-				}
-			}
-			if text(j) == "(" {
-				edits = append(edits, edit{t.start, t.start, "::zoo_make<"}, edit{tokens[j].start, tokens[j].start, ">"})
-			}
+	for i, t := range r.tokens {
+		if slices.Contains([]string{"struct", "class", "typename", "enum", "using"}, t.text) && identifier.MatchString(r.text(i+1)) {
+			r.types[r.text(i+1)] = true
 		}
+	}
+	for i := 0; i < len(r.tokens); {
+		next, err := r.token(i)
+		if err != nil {
+			return "", nil, err
+		}
+		i = next
 	}
 	var out strings.Builder
 	at := 0
-	slices.SortStableFunc(edits, func(a, b edit) int { return a.start - b.start })
-	for _, e := range edits {
+	slices.SortStableFunc(r.edits, func(a, b edit) int { return a.start - b.start })
+	for _, e := range r.edits {
 		out.WriteString(source[at:e.start])
 		out.WriteString(e.with)
 		at = e.end
 	}
 	out.WriteString(source[at:])
-	return out.String(), kernels, nil
+	return out.String(), r.kernels, nil
+}
+
+// token looks at a token and returns which to look at next.
+func (r *rewriter) token(i int) (int, error) {
+	t := r.tokens[i]
+	isVector := vectorType.MatchString(t.text)
+	switch {
+	case slices.Contains(foreign, t.text):
+		return 0, problem(t.line, "%s is not in the Metal Shading Language", t.text)
+	case slices.Contains(reserved, t.text):
+		return 0, problem(t.line, "%s is a word of the Metal Shading Language, and no name", t.text)
+	case t.text == "[[":
+		return 0, problem(t.line, "unknown attribute %q: only parameters of kernels have some", r.text(i+1))
+	case t.text == "kernel":
+		end, err := r.kernel(i)
+		if err != nil {
+			return 0, err
+		}
+		// The parameters are looked at like everything else.
+		for j := i + 1; j < end; j++ {
+			if err := r.pointer(j); err != nil {
+				return 0, err
+			}
+		}
+		return end, nil
+	case t.text[0] == '.' && len(t.text) > 1 || t.text[0] >= '0' && t.text[0] <= '9':
+		r.number(i)
+	case isVector && r.text(i+1) == "(":
+		r.edits = append(r.edits, edit{t.start, t.end, "::zoo_make<" + t.text + ">"})
+	case isVector && r.text(i-1) == "(" && r.text(i+1) == ")" && !identifier.MatchString(r.text(i-2)) && r.text(i-2) != ">":
+		return 0, problem(t.line, "convert with %s(x), since (%s)x is not the same to every compiler", t.text, t.text)
+	case t.text == "vec" && r.text(i+1) == "<":
+		j := i + 2
+		for depth := 1; depth > 0 && j < len(r.tokens); j++ {
+			switch r.tokens[j].text {
+			case "<":
+				depth++
+			case ">":
+				depth--
+			}
+		}
+		if r.text(j) == "(" {
+			r.edits = append(r.edits, edit{t.start, t.start, "::zoo_make<"}, edit{r.tokens[j].start, r.tokens[j].start, ">"})
+		}
+	}
+	return i + 1, r.pointer(i)
+}
+
+// kernel takes in the head of a kernel and returns the token after its parameters.
+func (r *rewriter) kernel(i int) (int, error) {
+	t := r.tokens[i]
+	k, length, err := parseKernel(r.tokens[i:])
+	if err != nil {
+		return 0, err
+	}
+	if slices.ContainsFunc(r.kernels, func(other kernel) bool { return other.name == k.name }) {
+		return 0, problem(t.line, "there are two kernels %s", k.name)
+	}
+	r.kernels = append(r.kernels, k)
+	for j := i; j < i+length; j++ {
+		if r.tokens[j].text != "[[" {
+			continue
+		}
+		start := r.tokens[j].start
+		for r.tokens[j].text != "]]" {
+			j++
+		}
+		r.edits = append(r.edits, edit{start, r.tokens[j].end, ""})
+	}
+	return i + length, nil
+}
+
+// number makes a float of what C++ takes for a double.
+func (r *rewriter) number(i int) {
+	t := r.tokens[i]
+	end := t.end
+	text := t.text
+	if strings.HasSuffix(strings.ToLower(text), "e") && !strings.HasPrefix(text, "0x") {
+		// The exponent's sign and digits are two more tokens.
+		if sign := r.text(i + 1); sign == "-" || sign == "+" {
+			text, end = text+r.text(i+2), r.tokens[min(i+2, len(r.tokens)-1)].end
+		}
+	}
+	if double.MatchString(text) && strings.ContainsAny(text, ".eE") {
+		r.edits = append(r.edits, edit{end, end, "f"})
+	}
+}
+
+// pointer refuses a pointer or a reference of which nobody says what address space it is to.
+func (r *rewriter) pointer(i int) error {
+	if !r.types[r.text(i)] && !vectorType.MatchString(r.text(i)) || r.text(i+1) != "*" && r.text(i+1) != "&" {
+		return nil
+	}
+	for j := i - 1; j >= 0; j-- {
+		switch text := r.text(j); {
+		case slices.Contains(spaces, text):
+			return nil
+		case text != "const" && text != "volatile" && text != "struct" && text != "metal" && text != ":":
+			return problem(r.tokens[i].line, "%s%s: a pointer or reference names its address space", r.text(i), r.text(i+1))
+		}
+	}
+	return nil
 }
 
 // parseKernel parses the head of a kernel and returns the number of its tokens, too.
@@ -311,47 +396,61 @@ func parseParam(tokens []token, line int, kernel string) (param, error) {
 	return p, nil
 }
 
-// trampolines returns C++ that calls the kernels, and a table of them.
-func trampolines(kernels []kernel) string {
+// trampolines returns C++ that calls kernels, and a table of them, as one of several files.
+func trampolines(kernels []kernel, file int) string {
 	var code, table strings.Builder
-	code.WriteString("\n#pragma clang attribute pop\n# 1 \"trampolines\"\n")
+	code.WriteString("# 1 \"trampolines\"\n")
 	for _, k := range kernels {
 		args := make([]string, len(k.params))
 		argsBytes := "0"
 		buffers, writable := uint32(0), uint32(0)
 		for i, p := range k.params {
-			switch p.attribute {
-			case "buffer":
-				args[i] = fmt.Sprintf("(%s*)c.buffers[%d]", p.typ, p.index)
-				if p.reference {
-					args[i] = "*" + args[i]
-				}
-				buffers |= 1 << p.index
-				if !p.readOnly {
-					writable |= 1 << p.index
-				}
-				if p.index == 0 && p.reference {
-					argsBytes = fmt.Sprintf("sizeof(%s)", p.typ)
-				}
-			case "threadgroup":
-				args[i] = fmt.Sprintf("(%s*)c.shared", p.typ)
-			default:
-				words := strings.Split(builtins[p.attribute], ", ")
-				n := 1
-				if last := p.typ[len(p.typ)-1]; last == '2' || last == '3' {
-					n = int(last - '0')
-				}
-				make := p.typ
-				if n > 1 {
-					make = "::zoo_make<" + p.typ + ">"
-				}
-				args[i] = fmt.Sprintf("%s(%s)", make, strings.Join(words[:n], ", "))
+			args[i] = p.argument()
+			if p.attribute != "buffer" {
+				continue
+			}
+			buffers |= 1 << p.index
+			if !p.readOnly {
+				writable |= 1 << p.index
+			}
+			if p.index == 0 && p.reference {
+				argsBytes = fmt.Sprintf("sizeof(%s)", p.typ)
 			}
 		}
 		fmt.Fprintf(&code, "ZOO_APART static void zoo_run_%s(const ::zoo::Call& c, unsigned index) {\n\t(void)index;\n\t(void)c;\n\t%s(%s);\n}\n",
 			k.name, k.name, strings.Join(args, ", "))
-		fmt.Fprintf(&table, "\t{%q, zoo_run_%s, %s, 0, %#xu, %#xu},\n", k.name, k.name, argsBytes, buffers, writable)
+		fmt.Fprintf(&table, "\t{%q, zoo_run_%s, %s, %#xu, %#xu},\n", k.name, k.name, argsBytes, buffers, writable)
 	}
-	fmt.Fprintf(&code, "extern \"C\" const ::zoo::Kernel zoo_kernels[] = {\n%s};\nextern \"C\" const unsigned zoo_kernel_count = %d;\n", table.String(), len(kernels))
+	fmt.Fprintf(&code, "static const ::zoo::Kernel zoo_kernels[] = {\n%s\t{nullptr, nullptr, 0, 0, 0}};\n", table.String())
+	fmt.Fprintf(&code, "extern \"C\" const ::zoo::Table zoo_table_%d = {zoo_kernels, %d};\n", file, len(kernels))
+	return code.String()
+}
+
+// argument returns what a trampoline passes for a parameter.
+func (p param) argument() string {
+	switch p.attribute {
+	case "buffer":
+		if p.reference {
+			return fmt.Sprintf("*(%s*)c.buffers[%d]", p.typ, p.index)
+		}
+		return fmt.Sprintf("(%s*)c.buffers[%d]", p.typ, p.index)
+	case "threadgroup":
+		return fmt.Sprintf("(%s*)c.shared", p.typ)
+	}
+	words := strings.Split(builtins[p.attribute], ", ")
+	if last := p.typ[len(p.typ)-1]; last == '2' || last == '3' {
+		return fmt.Sprintf("::zoo_make<%s>(%s)", p.typ, strings.Join(words[:last-'0'], ", "))
+	}
+	return fmt.Sprintf("%s(%s)", p.typ, words[0])
+}
+
+// tables returns C++ that lists the tables of so many files.
+func tables(files int) string {
+	var code, list strings.Builder
+	for i := range files {
+		fmt.Fprintf(&code, "extern \"C\" const ::zoo::Table zoo_table_%d;\n", i)
+		fmt.Fprintf(&list, "&zoo_table_%d, ", i)
+	}
+	fmt.Fprintf(&code, "extern \"C\" const ::zoo::Table* const zoo_tables[] = {%snullptr};\n", list.String())
 	return code.String()
 }

@@ -2,11 +2,19 @@
 // kernels see none of the standard library.
 #pragma once
 
+#if defined(ZOO_SPACES)
+#define ZOO_TEXT const __constant char*
+#else
+#define ZOO_TEXT const char*
+#endif
+
 namespace zoo {
 
 constexpr unsigned MaxBuffers = 31;  // indices of a kernel's buffers
 constexpr unsigned SIMDWidth = 32;
 constexpr unsigned SlotBytes = 16;   // what a thread hands to the others of its SIMD group at a time, at most
+
+#if !defined(ZOO_SPACES)
 
 // Call is what the threads of a dispatch have in common, but for group, which is that of the worker.
 struct Call {
@@ -22,10 +30,17 @@ struct Kernel {
     const char* name;
     void (*run)(const Call&, unsigned index);
     unsigned args_bytes;   // size of what buffer 0 refers to, 0 if that is not known
-    unsigned max_threads;  // of a group, 0 if the kernel does not say
     unsigned buffers;      // a bit for each buffer that it takes
     unsigned writable;     // a bit for each of them that is not const
 };
+
+// Table is the kernels of one of the files that they are compiled as.
+struct Table {
+    const Kernel* kernels;
+    unsigned count;
+};
+
+#endif
 
 // Turn is a thread's place in the exchange of values within a SIMD group.
 struct Turn {
@@ -40,14 +55,15 @@ enum : unsigned { OrderDevice = 1, OrderShared = 2 };
 
 extern "C" {
 
-extern const zoo::Kernel zoo_kernels[];
-extern const unsigned zoo_kernel_count;
+#if !defined(ZOO_SPACES)
+extern const zoo::Table* const zoo_tables[];  // null ends it
+#endif
 
 // zoo_turn returns where the calling thread puts its value.
 zoo::Turn zoo_turn();
 
 // zoo_sync returns when all threads of the SIMD group have called it for the same operation.
-void zoo_sync(const char* operation) __attribute__((convergent));
+void zoo_sync(ZOO_TEXT operation) __attribute__((convergent));
 
 // zoo_simd_barrier and zoo_barrier do so for a barrier that orders what is named.
 void zoo_simd_barrier(unsigned order) __attribute__((convergent));
@@ -57,5 +73,5 @@ void zoo_barrier(unsigned order) __attribute__((convergent));
 void zoo_atomic(const volatile void* address, unsigned bytes);
 
 // zoo_misuse tells that a thread does what the language leaves undefined.
-void zoo_misuse(const char* what);
+void zoo_misuse(ZOO_TEXT what);
 }

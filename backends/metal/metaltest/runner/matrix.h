@@ -32,39 +32,42 @@ ZOO_INLINE simdgroup_matrix<T, Cols, Rows> make_filled_simdgroup_matrix(T value)
     return m;
 }
 
-template <typename T>
-__attribute__((convergent)) ZOO_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, const T* src, ulong elements_per_row = 8,
-                                                           ulong2 origin = ulong2{0, 0}, bool transpose = false) {
-    ::zoo_sync("simdgroup_load");
-    unsigned lane = ::zoo_turn().lane;
-    ulong row = zoo_row(lane), col = zoo_col(lane);
-    src += origin.y * elements_per_row + origin.x;
-    if (transpose) {
-        d.own = vec<T, 2>{src[col * elements_per_row + row], src[(col + 1) * elements_per_row + row]};
-    } else {
-        d.own = vec<T, 2>{src[row * elements_per_row + col], src[row * elements_per_row + col + 1]};
+#define ZOO_MATRIX_MEMORY(SPACE)                                                                                          \
+    template <typename T>                                                                                                 \
+    __attribute__((convergent)) ZOO_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, const SPACE T* src,          \
+                                                               ulong elements_per_row = 8, ulong2 origin = ulong2{0, 0},  \
+                                                               bool transpose = false) {                                  \
+        ::zoo_sync("simdgroup_load");                                                                                     \
+        unsigned lane = ::zoo_turn().lane;                                                                                \
+        ulong row = zoo_row(lane), col = zoo_col(lane);                                                                   \
+        src += origin.y * elements_per_row + origin.x;                                                                    \
+        if (transpose) {                                                                                                  \
+            d.own = vec<T, 2>{src[col * elements_per_row + row], src[(col + 1) * elements_per_row + row]};                \
+        } else {                                                                                                          \
+            d.own = vec<T, 2>{src[row * elements_per_row + col], src[row * elements_per_row + col + 1]};                  \
+        }                                                                                                                 \
+    }                                                                                                                     \
+    template <typename T>                                                                                                 \
+    __attribute__((convergent)) ZOO_INLINE void simdgroup_store(simdgroup_matrix<T, 8, 8> a, SPACE T* dst,                \
+                                                                ulong elements_per_row = 8, ulong2 origin = ulong2{0, 0}, \
+                                                                bool transpose = false) {                                 \
+        ::zoo_sync("simdgroup_store");                                                                                    \
+        unsigned lane = ::zoo_turn().lane;                                                                                \
+        ulong row = zoo_row(lane), col = zoo_col(lane);                                                                   \
+        dst += origin.y * elements_per_row + origin.x;                                                                    \
+        if (transpose) {                                                                                                  \
+            dst[col * elements_per_row + row] = a.own[0];                                                                 \
+            dst[(col + 1) * elements_per_row + row] = a.own[1];                                                           \
+        } else {                                                                                                          \
+            dst[row * elements_per_row + col] = a.own[0];                                                                 \
+            dst[row * elements_per_row + col + 1] = a.own[1];                                                             \
+        }                                                                                                                 \
     }
-}
-
-template <typename T>
-__attribute__((convergent)) ZOO_INLINE void simdgroup_store(simdgroup_matrix<T, 8, 8> a, T* dst, ulong elements_per_row = 8,
-                                                            ulong2 origin = ulong2{0, 0}, bool transpose = false) {
-    ::zoo_sync("simdgroup_store");
-    unsigned lane = ::zoo_turn().lane;
-    ulong row = zoo_row(lane), col = zoo_col(lane);
-    dst += origin.y * elements_per_row + origin.x;
-    if (transpose) {
-        dst[col * elements_per_row + row] = a.own[0];
-        dst[(col + 1) * elements_per_row + row] = a.own[1];
-    } else {
-        dst[row * elements_per_row + col] = a.own[0];
-        dst[row * elements_per_row + col + 1] = a.own[1];
-    }
-}
+ZOO_EACH_SPACE(ZOO_MATRIX_MEMORY)
 
 // zoo_product adds a times b to the elements of sum. The device promises no order of its sums.
 template <typename T, typename U>
-__attribute__((convergent)) ZOO_INLINE vec<T, 2> zoo_product(const char* operation, vec<U, 2> a, vec<U, 2> b, vec<T, 2> sum) {
+__attribute__((convergent)) ZOO_INLINE vec<T, 2> zoo_product(ZOO_TEXT operation, vec<U, 2> a, vec<U, 2> b, vec<T, 2> sum) {
     static_assert(sizeof(T) >= sizeof(U), "the sum is no narrower than the factors");
     ::zoo::Turn turn = ::zoo_turn();
     float* left = static_cast<float*>(turn.slots);

@@ -1,14 +1,30 @@
 // The Metal Shading Language as far as kernels need it, in C++. Vectors are
 // clang's, as in Apple's compiler; their constructors and attributes are
 // rewritten before this header sees them.
+//
+// With ZOO_SPACES it is for a second look only, at the address spaces, by
+// clang's OpenCL C++, which knows them.
 #pragma once
+
+#if defined(ZOO_SPACES)
+#define atomic_uint zoo_atomic_uint
+#define atomic_int zoo_atomic_int
+#define ZOO_EACH_SPACE(FUNCTIONS) FUNCTIONS(__global) FUNCTIONS(__local)
+#else
+#define ZOO_EACH_SPACE(FUNCTIONS) FUNCTIONS()
+#endif
 
 #include "abi.h"
 
 #define ZOO_INLINE inline __attribute__((always_inline))
 #define ZOO_APART __attribute__((noinline, no_sanitize("address", "undefined")))
 
+#if defined(ZOO_SPACES)
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#else
 typedef _Float16 half;
+constexpr half operator""h(long double x) { return half(float(x)); }
+#endif
 typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
@@ -23,8 +39,6 @@ typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long uint64_t;
-
-constexpr half operator""h(long double x) { return half(float(x)); }
 
 // zoo_vec tells of what a vector consists.
 template <typename V>
@@ -321,8 +335,15 @@ using metal::trunc;
 // Words of the language that C++ does not know. Every function may be one that
 // the threads of a group must enter together.
 #pragma clang attribute push(__attribute__((convergent)), apply_to = function)
+#if defined(ZOO_SPACES)
+#define device __global
+#define thread __private
+#define threadgroup __local
+#define constant __constant
+#else
 #define device
 #define thread
 #define threadgroup
 #define constant const
+#endif
 #define kernel static

@@ -37,7 +37,7 @@ struct zoo_lanes {
 };
 
 template <typename T>
-__attribute__((convergent)) ZOO_INLINE zoo_lanes<T> zoo_exchange(const char* operation, T value) {
+__attribute__((convergent)) ZOO_INLINE zoo_lanes<T> zoo_exchange(ZOO_TEXT operation, T value) {
     static_assert(sizeof(T) <= ::zoo::SlotBytes, "a value fits into its slot");
     ::zoo::Turn turn = ::zoo_turn();
     T* slots = static_cast<T*>(turn.slots);
@@ -123,7 +123,7 @@ private:
     vote_t votes;
 };
 
-__attribute__((convergent)) ZOO_INLINE uint zoo_votes(const char* operation, bool mine) {
+__attribute__((convergent)) ZOO_INLINE uint zoo_votes(ZOO_TEXT operation, bool mine) {
     zoo_lanes<uint> all = zoo_exchange(operation, uint(mine));
     uint votes = 0;
     for (unsigned i = 0; i < ::zoo::SIMDWidth; i++) votes |= all.of[i] << i;
