@@ -283,6 +283,10 @@ func (p *Pack) Tensor(name string) (data []byte, m quant.Matrix, ok bool) {
 	return p.weights[t.Offset:end:end], t.Matrix, true
 }
 
+// Mapping returns the weights file as it is mapped, which every tensor is a part
+// of. Its start lies at the start of a page. It is valid until Close and must not be changed.
+func (p *Pack) Mapping() []byte { return p.weights }
+
 // File returns the content of a file by its path in the pack. The bytes are mapped,
 // read-only and valid until [Pack.Close]. A file that the manifest does not list is
 // [ErrNotFound].

@@ -1,0 +1,84 @@
+package metal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/program"
+)
+
+// Backend runs programs on a GPU. Programs that are compiled at the same time
+// each have a queue of their own on the one device.
+type Backend struct {
+	driver Driver
+	look   func() (DeviceInfo, error)
+}
+
+// New returns the backend over a driver, of which [SystemDriver] is the system's.
+func New(d Driver) *Backend {
+	return &Backend{d, sync.OnceValues(func() (DeviceInfo, error) {
+		device, err := d.Open()
+		if err != nil {
+			return DeviceInfo{}, err
+		}
+		return device.Info(), device.Close()
+	})}
+}
+
+// Name implements backends.Backend.
+func (*Backend) Name() string { return "metal" }
+
+// Describe implements backends.Backend.
+func (b *Backend) Describe() string {
+	info, err := b.look()
+	if err != nil {
+		return "no device"
+	}
+	return fmt.Sprintf("%s, %d MB for models", info.Name, info.MemoryBytes>>20)
+}
+
+// Available implements backends.Backend.
+func (b *Backend) Available() error {
+	_, err := b.look()
+	return err
+}
+
+// Compile implements backends.Backend. Besides what that promises, errors match
+// ErrNoDevice, ErrMemory, ErrKernel and ErrDevice.
+func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (_ backends.Executor, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if err := backends.CheckWeights(p, w); err != nil {
+		return nil, err
+	}
+	if opts, err = opts.Complete(p); err != nil {
+		return nil, err
+	}
+	device, err := b.driver.Open()
+	if err != nil {
+		return nil, err
+	}
+	e := &executor{p: p, opts: opts, device: device, host: w, slots: backends.NewSlots(p, max(opts.MaxRows, maxBurst))}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	return e, e.build(ctx)
+}
+
+// hint tells what to do where memory does not suffice.
+func hint(err error) error {
+	if errors.Is(err, ErrMemory) {
+		return fault.WithHint(err, "close other programs, ask for a smaller context with `--context`, or run on the processor with `--backend cpu`")
+	}
+	return err
+}
