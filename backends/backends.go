@@ -89,7 +89,9 @@ type Backend interface {
 	Name() string
 	// Describe says in words what it runs on, such as the device and the kernel set.
 	Describe() string
-	// Available returns nil, or why the backend cannot be used here.
+	// Available returns nil, or why the backend cannot be used here. The error
+	// matches errors.ErrUnsupported where it never can: for what is not there
+	// nobody need be told.
 	Available() error
 	// Compile prepares a validated program. The weights must hold every tensor
 	// that it names, with equal matrices: otherwise the error matches fault.ErrIntegrity.

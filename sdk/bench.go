@@ -82,6 +82,10 @@ type BenchReport struct {
 	// Decode is the number of tokens a second that follow Depth tokens, each the
 	// likeliest, with all that it takes to pick it.
 	Decode BenchSpread `json:"decode_tokens_per_second"`
+	// TokensPerSubmission is how many tokens the backend decoded at a time, and
+	// SingleStep says why it was one where it is not "".
+	TokensPerSubmission float64 `json:"tokens_per_submission"`
+	SingleStep          string  `json:"single_step,omitempty"`
 
 	Memory BenchMemory `json:"memory"`
 	// StepBytes is the number of weight bytes that one decoded token reads.

@@ -34,6 +34,8 @@ type bench struct {
 	report  BenchReport
 	// ids are the tokens of prompts and contexts, arbitrary ones.
 	ids []int32
+	// pace is how the tokens decoded last were computed.
+	pace engine.Pace
 }
 
 // running is an opened pack with a session.
@@ -214,6 +216,8 @@ func (b *bench) measure(ctx context.Context, r *running) error {
 	if err != nil {
 		return err
 	}
+	b.report.TokensPerSubmission = float64(b.pace.Steps) / float64(max(1, b.pace.Submissions))
+	b.report.SingleStep = b.pace.Single
 	b.report.FirstToken, b.report.Prefill, b.report.Decode = spread(first), spread(prefill), spread(decode)
 	stats := r.model.Stats()
 	b.report.StepBytes = stats.StepBytes
@@ -258,7 +262,7 @@ func (b *bench) fill(ctx context.Context, r *running, depth int) error {
 // from what was fed before; time begins with it.
 func (b *bench) decode(ctx context.Context, r *running, n int) (seconds float64, err error) {
 	var begin time.Time
-	for _, err := range r.session.Generate(ctx, engine.GenerateOptions{MaxTokens: n + 1}) {
+	for _, err := range r.session.Generate(ctx, engine.GenerateOptions{MaxTokens: n + 1, Pace: &b.pace}) {
 		if err != nil {
 			return 0, err
 		}

@@ -125,6 +125,11 @@ type Usage struct {
 	OutputTokens int
 	// PromptTime is the time until the first token could be picked, OutputTime the time from then to the end.
 	PromptTime, OutputTime time.Duration
+	// Submissions is how often the backend was asked to go on after the first token,
+	// and Steps how many tokens it fed for that. SingleStep says why each time it was
+	// one, such as "repeat penalty"; it is "" where the backend could go on by itself.
+	Submissions, Steps int
+	SingleStep         string
 	// Finish says why the answer ended.
 	Finish Finish
 }

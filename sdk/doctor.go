@@ -58,8 +58,9 @@ type BackendDetails struct {
 	Available bool   `json:"available"`
 	// About says what it runs on or why it is not available.
 	About string `json:"about"`
-	// Chosen says that "auto" takes it.
-	Chosen bool `json:"chosen"`
+	// Chosen says that "auto" takes it, and Why for what reason.
+	Chosen bool   `json:"chosen"`
+	Why    string `json:"why,omitempty"`
 }
 
 // Doctor looks at the store, the hub's settings, the backends and the machine. It
@@ -93,12 +94,15 @@ func (z *Zoo) Doctor(ctx context.Context) (*Diagnosis, error) {
 	} else {
 		d.Plugins = plugins
 	}
-	chosen, _, err := chooseBackend(z.backends, AutoBackend)
+	chosen, why, err := chooseBackend(z.backends, AutoBackend)
 	if err != nil {
 		problem(err)
 	}
 	for _, b := range z.backends {
 		details := BackendDetails{Name: b.Name(), Available: true, About: b.Describe(), Chosen: b == chosen}
+		if details.Chosen {
+			details.Why = why
+		}
 		if err := b.Available(); err != nil {
 			details.Available, details.About = false, err.Error()
 		}

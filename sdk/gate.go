@@ -47,6 +47,7 @@ func (z *Zoo) Gate(ctx context.Context, name string, how GateOptions, opts ...Op
 	if err := set.check(z.backends); err != nil {
 		return nil, err
 	}
+	z.passedOver(set)
 	t, err := z.locate(name)
 	if err != nil {
 		return nil, err

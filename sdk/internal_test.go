@@ -3,6 +3,7 @@ package sdk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -141,7 +142,7 @@ func TestChooseBackend(t *testing.T) {
 		want, why string
 	}{
 		{"alone", []backends.Backend{cpu}, "auto", "cpu", "the only backend of this build"},
-		{"first", []backends.Backend{cpu, metal}, "", "cpu", "the first of this build's backends"},
+		{"first", []backends.Backend{cpu, metal}, "", "cpu", "the first that is available of cpu, metal"},
 		{"second", []backends.Backend{metal, cpu}, "auto", "cpu", "metal is not available: no GPU"},
 		{"asked", []backends.Backend{metal, cpu}, "cpu", "cpu", "asked for"},
 		{"refused", []backends.Backend{metal, cpu}, "metal", "", ""},
@@ -151,6 +152,29 @@ func TestChooseBackend(t *testing.T) {
 		got, why, err := chooseBackend(test.all, test.asked)
 		if (err != nil) != (test.want == "") || why != test.why || err == nil && got.Name() != test.want {
 			t.Errorf("%s: %v, %q, %v", test.name, got, why, err)
+		}
+	}
+}
+
+// TestPassedOver tells of backends that are better than the one taken, and could be here.
+func TestPassedOver(t *testing.T) {
+	t.Parallel()
+	metal := device{name: "metal", err: errors.New("no GPU")}
+	other := device{name: "other", err: fmt.Errorf("another system: %w", errors.ErrUnsupported)}
+	cpu, last := device{name: "cpu"}, device{name: "last", err: errors.New("gone")}
+	for _, test := range []struct {
+		name string
+		want []string
+	}{
+		{"", []string{`backend "metal" is passed over, since it is not available: no GPU`}},
+		{"auto", []string{`backend "metal" is passed over, since it is not available: no GPU`}},
+		{"cpu", nil},
+	} {
+		var got []string
+		z := &Zoo{backends: []backends.Backend{other, metal, cpu, last}}
+		z.passedOver(settings{backend: test.name, events: Events{Notice: func(text string) { got = append(got, text) }}})
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%q: %s", test.name, diff)
 		}
 	}
 }

@@ -61,6 +61,7 @@ func (z *Zoo) Open(ctx context.Context, name string, opts ...Option) (*Model, er
 	if err := set.check(z.backends); err != nil {
 		return nil, err
 	}
+	z.passedOver(set)
 	s, err := z.open(ctx, set, name)
 	if err != nil {
 		return nil, err
@@ -248,7 +249,7 @@ func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why
 				case i > 0:
 					return b, refused.Error(), nil
 				}
-				return b, "the first of this build's backends", nil
+				return b, "the first that is available of " + strings.Join(backendNames(all), ", "), nil
 			}
 			if err = fmt.Errorf("%s is not available: %w", b.Name(), err); i > 0 {
 				err = fmt.Errorf("%w; %w", refused, err)
@@ -257,7 +258,6 @@ func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why
 		}
 		return nil, "", refused
 	}
-	names := make([]string, 0, len(all))
 	for _, b := range all {
 		if b.Name() == name {
 			if err := b.Available(); err != nil {
@@ -265,10 +265,35 @@ func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why
 			}
 			return b, "asked for", nil
 		}
-		names = append(names, b.Name())
 	}
 	return nil, "", fault.WithHint(fmt.Errorf("%w: this build has no backend %q", fault.ErrUsage, name),
-		"choose "+strings.Join(append(names, AutoBackend), " or "))
+		"choose "+strings.Join(append(backendNames(all), AutoBackend), " or "))
+}
+
+// backendNames returns the names of backends.
+func backendNames(all []backends.Backend) []string {
+	names := make([]string, 0, len(all))
+	for _, b := range all {
+		names = append(names, b.Name())
+	}
+	return names
+}
+
+// passedOver tells of each backend that "auto" would rather take than the one it
+// takes, and that could be here but is not available.
+func (z *Zoo) passedOver(set settings) {
+	if set.backend != "" && set.backend != AutoBackend {
+		return
+	}
+	for _, b := range z.backends {
+		err := b.Available()
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			set.events.Notice(fmt.Sprintf("backend %q is passed over, since it is not available: %v", b.Name(), err))
+		}
+	}
 }
 
 // check refuses settings that no model could be run with.

@@ -41,7 +41,7 @@ type Info struct {
 }
 
 // Model is an open model. It serves many goroutines: their answers are computed
-// in turns, token by token, each with a cache of its own, and are the same as if
+// in turns of one or a few tokens, each with a cache of its own, and are the same as if
 // each had been alone.
 type Model struct {
 	info     Info
@@ -236,7 +236,9 @@ func (m *Model) generate(ctx context.Context, s *engine.Session, ids []int32, c 
 	usage.PromptTime = first.Sub(begin)
 	defer func() { usage.OutputTime = time.Since(first) }()
 	var finish engine.Finish
-	opts := engine.GenerateOptions{Sampler: sampler, MaxTokens: c.maxTokens, StopIDs: m.text.defaults.StopIDs, Finish: &finish}
+	var pace engine.Pace
+	defer func() { usage.Submissions, usage.Steps, usage.SingleStep = pace.Submissions, pace.Steps, pace.Single }()
+	opts := engine.GenerateOptions{Sampler: sampler, MaxTokens: c.maxTokens, StopIDs: m.text.defaults.StopIDs, Finish: &finish, Pace: &pace}
 	for id, err := range s.Generate(ctx, opts) {
 		if err != nil {
 			return err

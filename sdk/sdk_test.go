@@ -157,6 +157,14 @@ func TestRespond(t *testing.T) {
 			if u.PromptTokens == 0 || u.CachedTokens != 0 || u.OutputTokens == 0 || u.PromptTime <= 0 {
 				t.Errorf("usage %+v", u)
 			}
+			// Every token but the last of a length was fed, and the processor does that one by one.
+			fed := u.OutputTokens
+			if u.Finish != sdk.FinishStop {
+				fed--
+			}
+			if u.Steps != fed || u.Submissions != fed || u.SingleStep == "" {
+				t.Errorf("usage %+v, want %d steps", u, fed)
+			}
 		})
 	}
 }

@@ -516,7 +516,7 @@ func TestDoctor(t *testing.T) {
 	if !d.Exists || !d.Writable || !d.Offline || !d.Token || d.Used.PackBytes == 0 || d.Models != 3 || len(d.Problems) != 0 {
 		t.Errorf("%+v", d)
 	}
-	if len(d.Backends) != 1 || !d.Backends[0].Available || !d.Backends[0].Chosen || len(d.Plugins) != 1 {
+	if len(d.Backends) != 1 || !d.Backends[0].Available || !d.Backends[0].Chosen || d.Backends[0].Why == "" || len(d.Plugins) != 1 {
 		t.Errorf("%+v", d)
 	}
 	if text := fmt.Sprintf("%+v", d); strings.Contains(text, "secret") || strings.Contains(text, "password") {

@@ -19,13 +19,14 @@ const cached = 128 << 20
 func showBench(w io.Writer, r *sdk.BenchReport) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	line("model", "%s, %s (%s)", benchModel(r), size(r.PackBytes), r.Pack)
-	line("backend", "%s: %s, %s, %s activations, %s cache, context %d",
-		r.Backend, r.Kernels, countOf(r.Threads, "thread"), r.Activations, r.Cache, r.Context)
+	line("backend", "%s: %s (%s), %s, %s activations, %s cache, context %d",
+		r.Backend, r.Kernels, r.Why, countOf(r.Threads, "thread"), r.Activations, r.Cache, r.Context)
 	line("machine", "%s", machineLine(r))
 	line("load", "%s", latencies(r.Load))
 	line("first token", "%s after a prompt of %d; %s the very first time", latencies(r.FirstToken), r.PromptTokens, latency(r.FirstPrompt))
 	line("prefill", "%s, %s", rates(r.Prefill), countOf(r.PromptTokens, "token"))
 	line("decode", "%s, %s after %d", rates(r.Decode), countOf(r.GenerateTokens, "token"), r.Depth)
+	line("steps", "%s", steps(r.TokensPerSubmission, r.SingleStep))
 	private := "private memory not told by this system"
 	if r.Memory.Private > 0 {
 		private = size(r.Memory.Private) + " private"

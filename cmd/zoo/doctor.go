@@ -77,7 +77,7 @@ func showDiagnosis(w io.Writer, d *sdk.Diagnosis) {
 		case !b.Available:
 			about = "not available: " + about
 		case b.Chosen:
-			about += " (taken by auto)"
+			about += fmt.Sprintf(" (taken by auto: %s)", b.Why)
 		}
 		line("backend", "%s: %s", b.Name, about)
 	}

@@ -262,6 +262,17 @@ func (s *session) printStats(u sdk.Usage) {
 	w := s.app.err
 	fmt.Fprintf(w, "prompt:  %s, %d of them cached, in %s (%s)\n", countOf(u.PromptTokens, "token"), u.CachedTokens, duration(u.PromptTime), rate(u.PromptTokens-u.CachedTokens, u.PromptTime))
 	fmt.Fprintf(w, "answer:  %s in %s (%s), ended by %s\n", countOf(u.OutputTokens, "token"), duration(u.OutputTime), rate(u.OutputTokens, u.OutputTime), u.Finish)
+	if u.Submissions > 0 {
+		fmt.Fprintf(w, "steps:   %s\n", steps(float64(u.Steps)/float64(u.Submissions), u.SingleStep))
+	}
 	fmt.Fprintf(w, "backend: %s (%s; %s), %s, %s activations, %s cache, context %d\n",
 		info.Backend, info.Kernels, info.Why, countOf(info.Threads, "thread"), info.Activations, info.Cache, info.Context)
+}
+
+// steps says how many tokens a backend takes at a time and, where it is one, why.
+func steps(tokens float64, single string) string {
+	if single != "" {
+		return "one token a submission: " + single
+	}
+	return fmt.Sprintf("%.1f tokens a submission", tokens)
 }
