@@ -152,14 +152,21 @@ func (c *tileCase) check(b *bench, rng *rand.Rand) {
 	}
 }
 
-// tileNames returns the kernels for a format.
-func tileNames(f quant.Format) (names []string) {
-	for planes := 1; planes <= 3; planes++ {
-		for _, live := range []int{8, 32} {
-			for _, operands := range []int{0, 1} {
-				p := metal.TileProduct{Matrix: quant.Matrix{Format: f}, Planes: planes, Live: live, Operands: operands}
-				names = append(names, metal.TileName(&p))
-			}
+// tileKernel is the digits of an integer and the rows of activations that a kernel is for.
+type tileKernel struct{ planes, live int }
+
+// tileKernels are all there are for a format.
+var tileKernels = []tileKernel{{1, 8}, {1, 32}, {2, 8}, {2, 32}, {3, 8}, {3, 32}}
+
+// checkedTileKernels are those that run with every access checked, which takes long.
+var checkedTileKernels = []tileKernel{{1, 32}, {3, 8}}
+
+// tileNames returns some kernels for a format.
+func tileNames(f quant.Format, kernels ...tileKernel) (names []string) {
+	for _, k := range kernels {
+		for operands := range 2 {
+			p := metal.TileProduct{Matrix: quant.Matrix{Format: f}, Planes: k.planes, Live: k.live, Operands: operands}
+			names = append(names, metal.TileName(&p))
 		}
 	}
 	return names
@@ -172,15 +179,23 @@ func TestTiles(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(1, uint64(f.Bits)))
 			for _, opts := range benchOptions {
-				b := newBench(t, opts, tileNames(f)...)
-				for planes := 1; planes <= 3; planes++ {
-					for _, live := range []int{1, 5, 8, 9, 32, 45} {
+				kernels := tileKernels
+				if opts.Checked {
+					kernels = checkedTileKernels
+				}
+				b := newBench(t, opts, tileNames(f, kernels...)...)
+				for _, k := range kernels {
+					lives := []int{1, 5, 8}
+					if k.live > 8 {
+						lives = []int{9, 32, 45}
+					}
+					for _, live := range lives {
 						for operands := range 3 {
 							for i, c := range shapes(f, operands) {
-								if opts.Checked && (planes+live+operands+i)%4 > 0 {
-									continue // checking takes long
+								if opts.Checked && (live+operands+i)%3 > 0 {
+									continue
 								}
-								c.Planes, c.Live = planes, live
+								c.Planes, c.Live = k.planes, live
 								c.check(b, rng)
 							}
 						}
@@ -198,7 +213,7 @@ func TestTilesLongest(t *testing.T) {
 	for _, f := range formats {
 		t.Run(f.String(), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, metaltest.Options{}, tileNames(f)...)
+			b := newBench(t, metaltest.Options{}, tileNames(f, tileKernels...)...)
 			rng := rand.New(rand.NewPCG(1, uint64(f.Bits)))
 			cols := map[quant.Format][]int{
 				quant.Int2: {}, quant.Int4: {1 << 14, 1<<14 + 64}, quant.Int8: {1 << 10, 1<<10 + 64, 4 << 10}, quant.Int4x32: {},

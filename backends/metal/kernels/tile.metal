@@ -429,7 +429,7 @@ inline void tile_product(constant TileArgs& args, device const uchar* weights, d
             for (uint i = 0; i < 4; i++) {
                 const uint product = tile_own(at, i);
                 const uint row = 8 * e + product / BlockRows;
-                if (product < TileProducts && row < live && active && !is_up && col < args.rows) {
+                if (product < TileProducts && row < live && col < args.rows && !is_up) {
                     out[ulong(first_row + row) * args.out_stride + col] = own[i];
                 }
             }
