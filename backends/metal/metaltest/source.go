@@ -126,6 +126,7 @@ type rewriter struct {
 	edits   []edit
 	kernels []kernel
 	types   map[string]bool // the names of types
+	braces  []bool          // for each open brace, whether it is one of a function
 }
 
 // text returns a token, which may be one before the first or after the last.
@@ -193,6 +194,13 @@ func (r *rewriter) token(i int) (int, error) {
 		return end, nil
 	case t.text[0] == '.' && len(t.text) > 1 || t.text[0] >= '0' && t.text[0] <= '9':
 		r.number(i)
+	case t.text == "{":
+		r.braces = append(r.braces, !r.declares(i) || r.inFunction())
+	case t.text == "}" && len(r.braces) > 0:
+		r.braces = r.braces[:len(r.braces)-1]
+	case isVector && r.inFunction() && identifier.MatchString(r.text(i+1)) && r.text(i+2) == "(":
+		at := r.tokens[i+2].start
+		r.edits = append(r.edits, edit{at, at, " = ::zoo_make<" + t.text + ">"})
 	case isVector && r.text(i+1) == "(":
 		r.edits = append(r.edits, edit{t.start, t.end, "::zoo_make<" + t.text + ">"})
 	case isVector && r.text(i-1) == "(" && r.text(i+1) == ")" && !identifier.MatchString(r.text(i-2)) && r.text(i-2) != ">":
@@ -212,6 +220,24 @@ func (r *rewriter) token(i int) (int, error) {
 		}
 	}
 	return i + 1, r.pointer(i)
+}
+
+// inFunction tells whether the present token is in a function.
+func (r *rewriter) inFunction() bool {
+	return len(r.braces) > 0 && r.braces[len(r.braces)-1]
+}
+
+// declares tells whether a brace opens a type or a namespace.
+func (r *rewriter) declares(i int) bool {
+	for j := i - 1; j >= 0; j-- {
+		switch r.text(j) {
+		case "struct", "class", "union", "enum", "namespace":
+			return true
+		case ";", "{", "}", ")":
+			return false
+		}
+	}
+	return false
 }
 
 // kernel takes in the head of a kernel and returns the token after its parameters.
@@ -417,7 +443,7 @@ func trampolines(kernels []kernel, file int) string {
 				argsBytes = fmt.Sprintf("sizeof(%s)", p.typ)
 			}
 		}
-		fmt.Fprintf(&code, "ZOO_APART static void zoo_run_%s(const ::zoo::Call& c, unsigned index) {\n\t(void)index;\n\t(void)c;\n\t%s(%s);\n}\n",
+		fmt.Fprintf(&code, "ZOO_APART static void zoo_run_%s(const ::zoo::Call& c, unsigned index) {\n\t(void)index;\n\t(void)c;\n\t::%s(%s);\n}\n",
 			k.name, k.name, strings.Join(args, ", "))
 		fmt.Fprintf(&table, "\t{%q, zoo_run_%s, %s, %#xu, %#xu},\n", k.name, k.name, argsBytes, buffers, writable)
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// site is how the runner writes a place in the code: an address after the start of the program.
-var site = regexp.MustCompile(`<[0-9a-f]+>`)
+// site is how the runner writes a place in the code: an address after the start of the program, or a line.
+var site = regexp.MustCompile(`<(line )?[0-9a-f]+>`)
 
 // locate replaces the places in a report of the runner by lines of the source.
 func locate(report, program, source string) string {
@@ -21,12 +21,14 @@ func locate(report, program, source string) string {
 	}
 	lines := strings.Split(source, "\n")
 	return site.ReplaceAllStringFunc(report, func(s string) string {
-		address, err := strconv.ParseUint(s[1:len(s)-1], 16, 64)
-		if err != nil {
-			return s
+		var n int
+		line, ok := strings.CutPrefix(s[1:len(s)-1], "line ")
+		if ok {
+			n, _ = strconv.Atoi(line)
+		} else if address, err := strconv.ParseUint(line, 16, 64); err == nil {
+			n, _ = lineOf(program, address)
 		}
-		n, err := lineOf(program, address)
-		if err != nil || n < 1 || n > len(lines) {
+		if n < 1 || n > len(lines) {
 			return "an unknown line"
 		}
 		return fmt.Sprintf("line %d (%s)", n, strings.TrimSpace(lines[n-1]))

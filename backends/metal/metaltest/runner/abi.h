@@ -48,6 +48,9 @@ struct Turn {
     unsigned lane;
 };
 
+// What is done to an atomic word.
+enum class Atomic : unsigned { Load, Store, Change };
+
 // What a barrier orders.
 enum : unsigned { OrderDevice = 1, OrderShared = 2 };
 
@@ -69,8 +72,14 @@ void zoo_sync(ZOO_TEXT operation) __attribute__((convergent));
 void zoo_simd_barrier(unsigned order) __attribute__((convergent));
 void zoo_barrier(unsigned order) __attribute__((convergent));
 
-// zoo_atomic tells of an atomic access.
-void zoo_atomic(const volatile void* address, unsigned bytes);
+// zoo_atomic tells of an atomic access in a function that was called from site.
+void zoo_atomic(const volatile void* address, unsigned bytes, zoo::Atomic what, const void* site);
+
+// zoo_exact checks that a sum, and that of any part of it, is exact in so many
+// bits, so that its order does not matter: start and n numbers, or products if
+// right is not null. The numbers are so many numbers apart.
+void zoo_exact(ZOO_TEXT operation, float start, const float* left, unsigned left_step, const float* right, unsigned right_step, unsigned n,
+               unsigned bits);
 
 // zoo_misuse tells that a thread does what the language leaves undefined.
 void zoo_misuse(ZOO_TEXT what);

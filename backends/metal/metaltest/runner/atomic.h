@@ -16,26 +16,26 @@ typedef zoo_atomic_word<int> atomic_int;
 #define ZOO_FETCH(SPACE, NAME, BUILTIN)                                                                               \
     template <typename T>                                                                                             \
     ZOO_APART inline T NAME(volatile SPACE zoo_atomic_word<T>* object, decltype(T()) value, memory_order) {           \
-        ::zoo_atomic((const volatile void*)object, sizeof(T));                                                        \
+        ::zoo_atomic((const volatile void*)object, sizeof(T), ::zoo::Atomic::Change, __builtin_return_address(0));                                                        \
         return BUILTIN(&object->word, value, __ATOMIC_RELAXED);                                                       \
     }
 #define ZOO_ATOMICS(SPACE)                                                                                            \
     template <typename T>                                                                                             \
     ZOO_APART inline T atomic_load_explicit(const volatile SPACE zoo_atomic_word<T>* object, memory_order) {          \
-        ::zoo_atomic((const volatile void*)object, sizeof(T));                                                        \
+        ::zoo_atomic((const volatile void*)object, sizeof(T), ::zoo::Atomic::Load, __builtin_return_address(0));                                                        \
         return __atomic_load_n(&object->word, __ATOMIC_RELAXED);                                                      \
     }                                                                                                                 \
     template <typename T>                                                                                             \
     ZOO_APART inline void atomic_store_explicit(volatile SPACE zoo_atomic_word<T>* object, decltype(T()) value,       \
                                                 memory_order) {                                                       \
-        ::zoo_atomic((const volatile void*)object, sizeof(T));                                                        \
+        ::zoo_atomic((const volatile void*)object, sizeof(T), ::zoo::Atomic::Store, __builtin_return_address(0));                                                        \
         __atomic_store_n(&object->word, value, __ATOMIC_RELAXED);                                                     \
     }                                                                                                                 \
     template <typename T>                                                                                             \
     ZOO_APART inline bool atomic_compare_exchange_weak_explicit(volatile SPACE zoo_atomic_word<T>* object,            \
-                                                                T* expected, decltype(T()) desired, memory_order,     \
-                                                                memory_order) {                                       \
-        ::zoo_atomic((const volatile void*)object, sizeof(T));                                                        \
+                                                                decltype(T())* expected, decltype(T()) desired,        \
+                                                                memory_order, memory_order) {                         \
+        ::zoo_atomic((const volatile void*)object, sizeof(T), ::zoo::Atomic::Change, __builtin_return_address(0));                                                        \
         return __atomic_compare_exchange_n(&object->word, expected, desired, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
     }                                                                                                                 \
     ZOO_FETCH(SPACE, atomic_exchange_explicit, __atomic_exchange_n)                                                   \

@@ -36,7 +36,11 @@ struct Cells {
 };
 
 // Kind is how memory is touched.
-enum class Kind { Read, Write, Atomic };
+enum class Kind { Read, Write, AtomicLoad, AtomicStore, AtomicChange };
+
+inline bool reads(Kind kind) { return kind != Kind::Write && kind != Kind::AtomicStore; }
+inline bool writes(Kind kind) { return kind != Kind::Read && kind != Kind::AtomicLoad; }
+inline bool atomic(Kind kind) { return kind != Kind::Read && kind != Kind::Write; }
 
 // Checker knows what a group may touch and what it touched. There is one worker.
 class Checker {
@@ -114,7 +118,7 @@ public:
         }
         const Bound& b = bound_[window];
         if (__builtin_expect(address < b.low || address + size > b.high, 0)) outside(w, unsigned(window), address, size, kind, site);
-        if (kind != Kind::Read) {
+        if (writes(kind)) {
             if (__builtin_expect(!b.writable || b.mapped, 0)) read_only(w, unsigned(window), address, size, kind, site);
         }
         if (!b.tracked) return;
@@ -128,18 +132,20 @@ public:
         now.site = intern(site);
         for (uint64_t i = 0; i < size; i++) {
             Cells& c = cells[i];
-            if (__builtin_expect(shared && kind != Kind::Write && c.written.time < group_, 0)) uninitialised(w, address + i, size, site);
+            if (__builtin_expect(shared && reads(kind) && c.written.time < group_, 0)) uninitialised(w, address + i, size, site);
             const Cell* other = nullptr;
-            if (conflicts(order, c.written, now) && !(kind == Kind::Atomic && c.written.is(Cell::Atomic))) {
+            if (conflicts(order, c.written, now) && !(atomic(kind) && c.written.is(Cell::Atomic))) {
                 other = &c.written;
-            } else if (kind != Kind::Read && conflicts(order, c.read, now)) {
+            } else if (writes(kind) && conflicts(order, c.read, now)) {
                 other = &c.read;
             }
             if (__builtin_expect(other != nullptr, 0)) race(w, unsigned(window), address + i, kind, *other, other == &c.read, site);
-            switch (kind) {
-                case Kind::Read: merge(order, c.read, now, 0); break;
-                case Kind::Write: c.written = {now.time, now.thread, now.site}; break;
-                case Kind::Atomic: merge(order, c.written, now, Cell::Atomic); break;
+            if (kind == Kind::Write) {
+                c.written = {now.time, now.thread, now.site};
+            } else if (kind == Kind::Read) {
+                merge(order, c.read, now, 0);
+            } else {
+                merge(order, c.written, now, Cell::Atomic);
             }
         }
     }
@@ -254,7 +260,10 @@ private:
 };
 
 // verb and such words are for reports.
-inline const char* verb(Kind kind) { return kind == Kind::Read ? "reads" : kind == Kind::Write ? "writes" : "atomically changes"; }
+inline const char* verb(Kind kind) {
+    static const char* const verbs[] = {"reads", "writes", "atomically reads", "atomically writes", "atomically changes"};
+    return verbs[int(kind)];
+}
 
 inline std::string Checker::name(unsigned window) const {
     if (window == SharedWindow) return "threadgroup memory";
@@ -284,7 +293,7 @@ inline void Checker::race(Worker& w, unsigned window, uint64_t address, Kind kin
     const Order& order = window == SharedWindow ? shared_ : device_;
     std::string who = other.is(Cell::Groups) || other.time < order.group ? "another group" : "thread " + std::to_string(other.thread());
     w.fail("%s the byte at offset %ld of %s at %s, which %s %s at %s, and nothing orders the two", verb(kind), long(address - bound_[window].low),
-           name(window).c_str(), place(site).c_str(), who.c_str(), read ? "reads" : other.is(Cell::Atomic) ? "atomically changes" : "writes",
+           name(window).c_str(), place(site).c_str(), who.c_str(), read ? "reads" : other.is(Cell::Atomic) ? "atomically touches" : "writes",
            place(sites_[other.site]).c_str());
 }
 

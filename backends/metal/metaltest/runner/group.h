@@ -185,12 +185,6 @@ public:
         return true;
     }
 
-    // exchanges tells whether an address is that of the values that threads hand to each other.
-    bool exchanges(uint64_t address) const {
-        uint64_t low = reinterpret_cast<uint64_t>(simds_);
-        return address >= low && address < low + MaxThreads / SIMDWidth * sizeof(SIMD);
-    }
-
     // running is the worker of the calling thread of the system.
     static Worker* running() { return running_; }
 

@@ -34,7 +34,7 @@ ZOO_INLINE simdgroup_matrix<T, Cols, Rows> make_filled_simdgroup_matrix(T value)
 
 #define ZOO_MATRIX_MEMORY(SPACE)                                                                                          \
     template <typename T>                                                                                                 \
-    __attribute__((convergent)) ZOO_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, const SPACE T* src,          \
+    ZOO_TOGETHER void simdgroup_load(simdgroup_matrix<T, 8, 8>& d, const SPACE T* src,          \
                                                                ulong elements_per_row = 8, ulong2 origin = ulong2{0, 0},  \
                                                                bool transpose = false) {                                  \
         ::zoo_sync("simdgroup_load");                                                                                     \
@@ -48,7 +48,7 @@ ZOO_INLINE simdgroup_matrix<T, Cols, Rows> make_filled_simdgroup_matrix(T value)
         }                                                                                                                 \
     }                                                                                                                     \
     template <typename T>                                                                                                 \
-    __attribute__((convergent)) ZOO_INLINE void simdgroup_store(simdgroup_matrix<T, 8, 8> a, SPACE T* dst,                \
+    ZOO_TOGETHER void simdgroup_store(simdgroup_matrix<T, 8, 8> a, SPACE T* dst,                \
                                                                 ulong elements_per_row = 8, ulong2 origin = ulong2{0, 0}, \
                                                                 bool transpose = false) {                                 \
         ::zoo_sync("simdgroup_store");                                                                                    \
@@ -65,35 +65,51 @@ ZOO_INLINE simdgroup_matrix<T, Cols, Rows> make_filled_simdgroup_matrix(T value)
     }
 ZOO_EACH_SPACE(ZOO_MATRIX_MEMORY)
 
-// zoo_product adds a times b to the elements of sum. The device promises no order of its sums.
-template <typename T, typename U>
-__attribute__((convergent)) ZOO_INLINE vec<T, 2> zoo_product(ZOO_TEXT operation, vec<U, 2> a, vec<U, 2> b, vec<T, 2> sum) {
-    static_assert(sizeof(T) >= sizeof(U), "the sum is no narrower than the factors");
-    ::zoo::Turn turn = ::zoo_turn();
-    float* left = static_cast<float*>(turn.slots);
-    float* right = left + 64;
-    unsigned row = zoo_row(turn.lane), col = zoo_col(turn.lane);
-    left[row * 8 + col] = a[0];
-    left[row * 8 + col + 1] = a[1];
-    right[row * 8 + col] = b[0];
-    right[row * 8 + col + 1] = b[1];
-    ::zoo_sync(operation);
+// zoo_put_factors has the threads hand their elements to each other, as matrices of floats.
+template <typename U>
+ZOO_APART inline void zoo_put_factors(::zoo::Turn turn, vec<U, 2> a, vec<U, 2> b) {
+    float* left = static_cast<float*>(turn.slots) + zoo_row(turn.lane) * 8 + zoo_col(turn.lane);
+    left[0] = a[0];
+    left[1] = a[1];
+    left[64] = b[0];
+    left[65] = b[1];
+}
+
+// zoo_add_product adds the product to the elements of sum. The device promises no order of its sums.
+template <typename T>
+ZOO_APART inline vec<T, 2> zoo_add_product(ZOO_TEXT operation, ::zoo::Turn turn, vec<T, 2> sum) {
+    float* left = static_cast<float*>(turn.slots) + zoo_row(turn.lane) * 8;
+    float* right = static_cast<float*>(turn.slots) + 64 + zoo_col(turn.lane);
+#if defined(ZOO_CHECKED)
+    for (int i = 0; i < 2; i++) ::zoo_exact(operation, sum[i], left, 1, right + i, 8, 8, sizeof(T) == 2 ? 11 : 24);
+#else
+    (void)operation;
+#endif
     float first = sum[0], second = sum[1];
     for (unsigned k = 0; k < 8; k++) {
-        first += left[row * 8 + k] * right[k * 8 + col];
-        second += left[row * 8 + k] * right[k * 8 + col + 1];
+        first += left[k] * right[k * 8];
+        second += left[k] * right[k * 8 + 1];
     }
     return vec<T, 2>{T(first), T(second)};
 }
 
 template <typename T, typename U>
-__attribute__((convergent)) ZOO_INLINE void simdgroup_multiply_accumulate(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<U, 8, 8> a,
+ZOO_TOGETHER vec<T, 2> zoo_product(ZOO_TEXT operation, vec<U, 2> a, vec<U, 2> b, vec<T, 2> sum) {
+    static_assert(sizeof(T) >= sizeof(U), "the sum is no narrower than the factors");
+    ::zoo::Turn turn = ::zoo_turn();
+    zoo_put_factors<U>(turn, a, b);
+    ::zoo_sync(operation);
+    return zoo_add_product<T>(operation, turn, sum);
+}
+
+template <typename T, typename U>
+ZOO_TOGETHER void simdgroup_multiply_accumulate(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<U, 8, 8> a,
                                                                           simdgroup_matrix<U, 8, 8> b, simdgroup_matrix<T, 8, 8> c) {
     d.own = zoo_product<T, U>("simdgroup_multiply_accumulate", a.own, b.own, c.own);
 }
 
 template <typename T, typename U>
-__attribute__((convergent)) ZOO_INLINE void simdgroup_multiply(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<U, 8, 8> a,
+ZOO_TOGETHER void simdgroup_multiply(simdgroup_matrix<T, 8, 8>& d, simdgroup_matrix<U, 8, 8> a,
                                                                simdgroup_matrix<U, 8, 8> b) {
     d.own = zoo_product<T, U>("simdgroup_multiply", a.own, b.own, vec<T, 2>(0));
 }

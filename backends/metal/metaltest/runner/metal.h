@@ -16,8 +16,15 @@
 
 #include "abi.h"
 
-#define ZOO_INLINE inline __attribute__((always_inline))
-#define ZOO_APART __attribute__((noinline, no_sanitize("address", "undefined")))
+// Functions of this header have no lines of their own: what they do is done by the line that calls them.
+#define ZOO_INLINE inline __attribute__((always_inline, nodebug))
+// ZOO_APART is for functions whose accesses to memory are not those of kernels.
+#if defined(ZOO_CHECKED)
+#define ZOO_APART __attribute__((noinline, nodebug, no_sanitize("address", "undefined")))
+#else
+#define ZOO_APART __attribute__((nodebug))
+#endif
+#define ZOO_TOGETHER __attribute__((convergent)) ZOO_INLINE
 
 #if defined(ZOO_SPACES)
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -144,6 +151,12 @@ struct zoo_many<V, false> {
     }
 };
 
+#if defined(ZOO_SPACES)
+template <typename V, typename... A>
+constexpr V zoo_make(A...) {
+    return V{};
+}
+#else
 template <typename V, typename A>
 ZOO_INLINE constexpr V zoo_make(A a) {
     return zoo_one<V, A, zoo_vec<V>::n, zoo_vec<A>::n>::make(a);
@@ -154,6 +167,7 @@ ZOO_INLINE constexpr V zoo_make(A a, B b, Rest... rest) {
                   "a vector's constructor takes as many numbers as it has");
     return zoo_many<V, sizeof...(Rest) + 2 == zoo_vec<V>::n>::make(a, b, rest...);
 }
+#endif
 
 template <typename To, typename From>
 ZOO_INLINE constexpr To as_type(From x) {
@@ -245,6 +259,12 @@ ZOO_INLINE int extract_bits(int x, uint offset, uint bits) {
     return bits == 0 ? 0 : int(uint(x) << (32 - bits - offset)) >> (32 - bits);
 }
 
+#if defined(ZOO_CHECKED)
+#define ZOO_NUMBERS(X, Y, NAME) ((X) != (X) || (Y) != (Y) ? ::zoo_misuse("takes the " NAME " of what is not a number, which is undefined") : (void)0)
+#else
+#define ZOO_NUMBERS(X, Y, NAME) void()
+#endif
+
 // Functions of floats: only those whose results are the same everywhere.
 #define ZOO_FLOATING(T)                                                                       \
     ZOO_INLINE bool isnan(T x) { return x != x; }                                             \
@@ -253,8 +273,8 @@ ZOO_INLINE int extract_bits(int x, uint offset, uint bits) {
     ZOO_INLINE bool signbit(T x) { return __builtin_signbit(float(x)); }                      \
     ZOO_FN2(T, fmin, __builtin_fminf(x, y))                                                   \
     ZOO_FN2(T, fmax, __builtin_fmaxf(x, y))                                                   \
-    ZOO_FN2(T, min, (x != x || y != y ? ::zoo_misuse("min of what is not a number is undefined") : (void)0, y < x ? y : x)) \
-    ZOO_FN2(T, max, (x != x || y != y ? ::zoo_misuse("max of what is not a number is undefined") : (void)0, x < y ? y : x)) \
+    ZOO_FN2(T, min, (ZOO_NUMBERS(x, y, "min"), y < x ? y : x))                                \
+    ZOO_FN2(T, max, (ZOO_NUMBERS(x, y, "max"), x < y ? y : x))                                \
     ZOO_FN3(T, clamp, fmin(fmax(x, y), z))                                                    \
     ZOO_FN1(T, saturate, fmin(fmax(x, T(0)), T(1)))                                           \
     ZOO_FN1(T, abs, __builtin_fabsf(x))                                                       \

@@ -418,13 +418,15 @@ void zoo_barrier([[maybe_unused]] unsigned order) {
 #endif
 }
 
-void zoo_atomic([[maybe_unused]] const volatile void* address, [[maybe_unused]] unsigned bytes) {
+void zoo_atomic([[maybe_unused]] const volatile void* address, [[maybe_unused]] unsigned bytes, [[maybe_unused]] zoo::Atomic what,
+                [[maybe_unused]] const void* site) {
 #if defined(ZOO_CHECKED)
-    zoo::the_checker->touch(reinterpret_cast<uint64_t>(address), bytes, zoo::Kind::Atomic, __builtin_return_address(0));
+    zoo::Kind kind = what == zoo::Atomic::Load ? zoo::Kind::AtomicLoad : what == zoo::Atomic::Store ? zoo::Kind::AtomicStore : zoo::Kind::AtomicChange;
+    zoo::the_checker->touch(reinterpret_cast<uint64_t>(address), bytes, kind, site);
 #endif
 }
 
-void zoo_misuse(const char* what) { zoo::Worker::running()->fail("%s", what); }
+void zoo_misuse(const char* what) { zoo::Worker::running()->fail("%s, at %s", what, zoo::place(__builtin_return_address(0)).c_str()); }
 
 int main(int argc, char** argv) {
     static zoo::Options options;
