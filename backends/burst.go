@@ -29,8 +29,9 @@ type Generator interface {
 	// A token that is picked but may not be fed is emitted and ends the burst.
 	// Logits that nothing can be picked from are an error that matches ErrLogits,
 	// after the tokens before have been emitted. When ctx ends the device is told
-	// to stop, nothing more is emitted, and the error is the cause. A burst that
-	// cannot be run changes nothing; its error matches fault.ErrUsage.
+	// to stop, nothing more is emitted, and the error is the cause, unless nothing
+	// more was to come. A burst that cannot be run changes nothing; its error
+	// matches fault.ErrUsage.
 	Generate(ctx context.Context, b *Burst) (BurstResult, error)
 }
 

