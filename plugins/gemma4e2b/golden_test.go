@@ -17,6 +17,8 @@ import (
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu"
+	"github.com/zoo-sdk/zoo/backends/metal"
+	"github.com/zoo-sdk/zoo/backends/metal/metaltest"
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/engine"
@@ -104,17 +106,35 @@ func open(t testing.TB, name string) *model {
 // load compiles the model for the fastest kernels; all rows may want logits.
 func (m *model) load(t *testing.T, o backends.Options) *engine.Model {
 	t.Helper()
-	return m.loadOn(t, "", o)
+	return m.loadOn(t, cpu.New(""), o)
 }
 
-// loadOn is load for a set of kernels.
-func (m *model) loadOn(t *testing.T, kernels string, o backends.Options) *engine.Model {
+// device is what a test runs on.
+type device struct {
+	name    string
+	backend backends.Backend
+	// slow tells that it takes long.
+	slow bool
+	// require skips a test where the device is not there.
+	require func(testing.TB)
+}
+
+// devices lists the processor with each set of kernels, and a GPU.
+func devices() (all []device) {
+	for _, kernels := range cpu.Kernels() {
+		all = append(all, device{kernels, cpu.New(kernels), kernels == "generic", func(testing.TB) {}})
+	}
+	return append(all, device{"metal", metal.New(metaltest.New(metaltest.Options{})), true, metaltest.Require})
+}
+
+// loadOn is load for a backend.
+func (m *model) loadOn(t *testing.T, b backends.Backend, o backends.Options) *engine.Model {
 	t.Helper()
 	if o.MaxRows == 0 {
 		o.MaxRows = 64
 	}
 	o.MaxLogits = o.MaxRows
-	e, err := engine.Load(t.Context(), m.program, m.weights, cpu.New(kernels), o)
+	e, err := engine.Load(t.Context(), m.program, m.weights, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,15 +232,16 @@ func TestGolden(t *testing.T) {
 		{checkpoint: "e2b-tiny-srq", suffix: "_int8kv", cache: backends.CacheInt8, matched: 151, total: 160, start: 1e-5, close: 60},
 		{checkpoint: "demo", cache: backends.CacheFloat, matched: 320, total: 320, start: 1e-4, close: 158, answers: true},
 	} {
-		for _, kernels := range cpu.Kernels() {
-			if kernels == "generic" && testing.Short() {
-				continue // slow under the race detector
+		for _, d := range devices() {
+			if d.slow && testing.Short() {
+				continue
 			}
-			t.Run(c.checkpoint+c.suffix+"/"+kernels, func(t *testing.T) {
+			t.Run(c.checkpoint+c.suffix+"/"+d.name, func(t *testing.T) {
 				t.Parallel()
+				d.require(t)
 				m := open(t, c.checkpoint)
 				g := m.golden(t, c.suffix)
-				e := m.loadOn(t, kernels, backends.Options{Cache: c.cache})
+				e := m.loadOn(t, d.backend, backends.Options{Cache: c.cache})
 				matched, total, close, positions := 0, 0, 0, 0
 				for r, run := range g.Runs {
 					s := session(t, e)
@@ -436,7 +457,7 @@ func TestPathsAgree(t *testing.T) {
 				ids[i] = 107 + rng.Int32N(int32(m.program.Vocab)-107)
 			}
 			var want []float32
-			seen := map[string]int{} // paths tried, by kernels
+			seen := map[string]int{} // paths tried, by device
 			check := func(name string, got []float32) {
 				t.Helper()
 				if want == nil {
@@ -447,15 +468,15 @@ func TestPathsAgree(t *testing.T) {
 					t.Errorf("%s: logits are off by %g of %g", name, diff, largest)
 				}
 			}
-			for _, kernels := range cpu.Kernels() {
+			for _, d := range devices() {
 				for _, path := range []struct{ rows, threads int }{{64, 2}, {3, 1}, {1, 2}, {1, 1}, {3, 2}, {3, 5}, {64, 1}, {64, 5}, {1, 5}} {
-					// The plain kernels are slow: two paths tie them to the others.
-					if seen[kernels] == 2 && (kernels == "generic" || testing.Short()) {
+					// Two paths tie what is slow to the others.
+					if seen[d.name] == 2 && (d.slow || testing.Short()) {
 						continue
 					}
-					name := fmt.Sprintf("%s kernels, %d rows, %d threads", kernels, path.rows, path.threads)
-					seen[kernels]++
-					e := m.loadOn(t, kernels, backends.Options{Cache: c.cache, Activations: c.acts, MaxRows: path.rows, Threads: path.threads})
+					name := fmt.Sprintf("%s, %d rows, %d threads", d.name, path.rows, path.threads)
+					seen[d.name]++
+					e := m.loadOn(t, d.backend, backends.Options{Cache: c.cache, Activations: c.acts, MaxRows: path.rows, Threads: path.threads})
 					s := session(t, e)
 					if err := s.Feed(t.Context(), ids, 1); err != nil {
 						t.Fatal(err)
