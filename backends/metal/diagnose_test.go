@@ -3,6 +3,7 @@ package metal_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -31,11 +32,19 @@ type fewKernelsDevice struct {
 	asked *[]string
 }
 
-// Load implements metal.Device.
-func (d fewKernelsDevice) Load(ctx context.Context, source string, kernels []string) error {
+// Load implements metal.Device. It takes the files that the kernels need in place of the whole source.
+func (d fewKernelsDevice) Load(ctx context.Context, _ string, kernels []string) error {
 	*d.asked = kernels
 	own := slices.DeleteFunc(slices.Clone(kernels), func(name string) bool { return !strings.HasPrefix(name, "diagnose_") })
-	return d.Device.Load(ctx, source, own)
+	var source []byte
+	for _, name := range []string{"kernels/common.metal", "kernels/diagnose.metal"} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		source = append(source, data...)
+	}
+	return d.Device.Load(ctx, string(source), own)
 }
 
 var allChecks = []string{
