@@ -191,7 +191,7 @@ func TestTiles(t *testing.T) {
 					}
 					for _, live := range lives {
 						for operands := range 3 {
-							for i, c := range shapes(f, operands) {
+							for i, c := range shapes(rng, f, operands) {
 								if opts.Checked && (live+operands+i)%3 > 0 {
 									continue
 								}
@@ -237,15 +237,20 @@ func TestTilesLongest(t *testing.T) {
 }
 
 // shapes returns products of matrices in a format that are ragged in every way.
-func shapes(f quant.Format, operands int) (all []tileCase) {
-	for _, s := range []struct{ first, rows, past, cols, blocks, splits int }{
+func shapes(rng *rand.Rand, f quant.Format, operands int) (all []tileCase) {
+	type shape struct{ first, rows, past, cols, blocks, splits int }
+	list := []shape{
 		{0, 1, 0, 1, 0, 0},
 		{16, 40, 5, 100, 1, 1},
 		{32, 75, 30, 200, 4, 1},
 		{0, 23, 0, 576, 2, 2},
 		{48, 30, 0, 330, 2, 4},
 		{0, 16, 0, 1100, 0, 0},
-	} {
+	}
+	for range 2 {
+		list = append(list, shape{16 * rng.IntN(3), 1 + rng.IntN(70), rng.IntN(40), 1 + rng.IntN(700), 1 + rng.IntN(4), 1 << rng.IntN(3)})
+	}
+	for _, s := range list {
 		if f.Group > 0 {
 			s.cols = (s.cols + f.Group - 1) / f.Group * f.Group
 		}
@@ -260,4 +265,43 @@ func shapes(f quant.Format, operands int) (all []tileCase) {
 		all = append(all, c)
 	}
 	return all
+}
+
+// TestTileLaunch has every product fit a group and be multiplied once.
+func TestTileLaunch(t *testing.T) {
+	t.Parallel()
+	for _, f := range formats {
+		for _, planes := range []int{1, 2, 3} {
+			for operands := range 3 {
+				for _, live := range []int{1, 8, 9, 32, 33, 192, 1000} {
+					for _, rows := range []int{1, 16, 100, 256, 2048, 262144} {
+						for _, cols := range []int{32, 256, 1536, 16384, quant.MaxBlockCols} {
+							p := metal.TileProduct{
+								Matrix: quant.Matrix{Format: f, Layout: quant.Blocks, Rows: rows, Cols: cols},
+								Rows:   rows, Planes: planes, Live: live, Operands: operands,
+							}
+							a, l := metal.TileNewArgs(&p), metal.TileLaunch(&p)
+							blocks := l.Threads / metal.SIMDWidth / int(a.Splits)
+							tile := 8
+							if live > 8 {
+								tile = 32
+							}
+							switch {
+							case l.SharedBytes > 32<<10 || l.SharedBytes%16 != 0:
+								t.Errorf("%+v: %d bytes of shared memory", p, l.SharedBytes)
+							case l.Threads < metal.SIMDWidth || l.Threads > 256 || l.Threads%metal.SIMDWidth != 0:
+								t.Errorf("%+v: %d threads", p, l.Threads)
+							case blocks*int(a.Splits)*metal.SIMDWidth != l.Threads || operands > 0 && blocks%2 != 0:
+								t.Errorf("%+v: %d threads for %d blocks in %d splits", p, l.Threads, blocks, a.Splits)
+							case l.Groups[0]*blocks < int(a.Blocks) || (l.Groups[0]-1)*blocks >= int(a.Blocks):
+								t.Errorf("%+v: %d groups of %d blocks for %d", p, l.Groups[0], blocks, a.Blocks)
+							case l.Groups[1]*tile < live || (l.Groups[1]-1)*tile >= live:
+								t.Errorf("%+v: %d groups of %d rows for %d", p, l.Groups[1], tile, live)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
 }

@@ -200,6 +200,7 @@ inline uint tile_own(TilePlace at, uint i) {
 template <typename T>
 inline void tile_share(thread int* totals, threadgroup uchar* shared, TilePlace at) {
     threadgroup int* area = reinterpret_cast<threadgroup int*>(shared + (at.split * at.blocks + at.block) * T::AreaBytes);
+    // What was read here last were floats: no compiler may move that behind what is written now.
     simdgroup_barrier(mem_flags::mem_threadgroup);
     #pragma clang loop unroll(full)
     for (uint i = 0; i < 4 * T::Planes; i++) {
