@@ -11,8 +11,8 @@ import (
 	"github.com/zoo-sdk/zoo/backends/metal"
 )
 
-// limits are the largest magnitudes of fixed point of so many digits.
-var limits = [...]float32{0, 127, 32639, 8355711}
+// fixedLimits are the largest magnitudes of fixed point of so many digits.
+var fixedLimits = [...]float32{0, 127, 32639, 8355711}
 
 // quantized is what quantize makes of a row.
 func quantized(x []float32, planes int, grid float32) (digits []uint32, step float32) {
@@ -21,7 +21,7 @@ func quantized(x []float32, planes int, grid float32) (digits []uint32, step flo
 	digits = make([]uint32, planes*words)
 	lo, hi := float32(-128), float32(127)
 	if step = grid; grid == 0 {
-		lo, hi = -limits[planes], limits[planes]
+		lo, hi = -fixedLimits[planes], fixedLimits[planes]
 		step = set.MaxAbs(x) / hi
 	}
 	if step == 0 {
@@ -75,7 +75,7 @@ func TestQuantize(t *testing.T) {
 						copy(wantDigits[r*planes*words:], d)
 					}
 					a := metal.QuantizeArgs{
-						Cols: uint32(cols), Padded: uint32(4 * words), Planes: uint32(planes), Grid: grid, Limit: limits[planes],
+						Cols: uint32(cols), Padded: uint32(4 * words), Planes: uint32(planes), Grid: grid, Limit: fixedLimits[planes],
 					}
 					b.run("quantize", a, metal.QuantizeLaunch(&a, len(rows)), in(x), step(live), out(digits), out(steps))
 					name := fmt.Sprintf("%d columns, %d planes, grid %v", cols, planes, grid)

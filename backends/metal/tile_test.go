@@ -191,7 +191,7 @@ func TestTiles(t *testing.T) {
 					}
 					for _, live := range lives {
 						for operands := range 3 {
-							for i, c := range shapes(rng, f, operands) {
+							for i, c := range tileShapes(rng, f, operands) {
 								if opts.Checked && (live+operands+i)%3 > 0 {
 									continue
 								}
@@ -236,8 +236,8 @@ func TestTilesLongest(t *testing.T) {
 	}
 }
 
-// shapes returns products of matrices in a format that are ragged in every way.
-func shapes(rng *rand.Rand, f quant.Format, operands int) (all []tileCase) {
+// tileShapes returns products of matrices in a format that are ragged in every way.
+func tileShapes(rng *rand.Rand, f quant.Format, operands int) (all []tileCase) {
 	type shape struct{ first, rows, past, cols, blocks, splits int }
 	list := []shape{
 		{0, 1, 0, 1, 0, 0},
