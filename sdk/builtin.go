@@ -5,6 +5,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu"
+	"github.com/zoo-sdk/zoo/backends/metal"
 	"github.com/zoo-sdk/zoo/plugins/gemma4e2b"
 	"github.com/zoo-sdk/zoo/zoo"
 )
@@ -17,5 +18,5 @@ func builtinPlugins() []zoo.Plugin {
 // builtinBackends lists the backends of this build; "auto" takes the first one
 // that is available. ZOO_CPU names the kernels of the cpu backend.
 func builtinBackends() []backends.Backend {
-	return []backends.Backend{cpu.New(os.Getenv("ZOO_CPU"))}
+	return []backends.Backend{metal.New(metal.SystemDriver()), cpu.New(os.Getenv("ZOO_CPU"))}
 }

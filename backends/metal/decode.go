@@ -211,7 +211,7 @@ type epilogue struct {
 func (f *fuser) linear(i int) bool {
 	o := f.e.p.Ops[i].Linear
 	m := f.e.p.Weights[o.Weight].Matrix
-	if !m.Codes() || len(o.Parts) > maxParts || !f.fits(vecProduct{Matrix: m, Planes: f.planes(o.Parts)}) {
+	if !m.Codes() || len(o.Parts) > maxParts || !f.fits(vecProduct{Matrix: m, Planes: f.planes(o.Parts)}, o.In) {
 		return false
 	}
 	parts := f.join(i, o)
@@ -231,15 +231,25 @@ func (f *fuser) planes(parts []program.Part) (planes int) {
 	return planes
 }
 
-// fits reports whether the memory of a group suffices for a product, whatever its kernel does besides.
-func (f *fuser) fits(p vecProduct) bool {
-	a := vecArgs{Cols: uint32(p.Matrix.Cols), Add: 1, Norm: 1, Peaks: 1}
-	for _, op := range f.e.p.Ops {
-		if op.Attention != nil {
-			a.Heads = max(a.Heads, uint32(op.Attention.Heads))
-		}
+// fits reports whether the memory of a group suffices for a product with what
+// is pending of its input. If it does not but would without that, the input is settled.
+func (f *fuser) fits(p vecProduct, in program.BufferID) bool {
+	a := vecArgs{Cols: uint32(p.Matrix.Cols), Peaks: 1}
+	if f.normed != nil && f.normed.Out == in {
+		a.Norm = 1
 	}
-	return p.fits(&a, f.e.device.Info().SharedBytes)
+	if f.addition != nil && (f.addition.State == in || a.Norm == 1 && f.addition.State == f.normed.In) {
+		a.Add = 1
+	}
+	if o := f.pendingCombine(in); o != nil {
+		a.Heads = uint32(o.Heads)
+	}
+	shared := f.e.device.Info().SharedBytes
+	if p.fits(&a, shared) {
+		return true
+	}
+	f.settle(in)
+	return a.computed() && p.fits(&vecArgs{Cols: a.Cols, Peaks: 1}, shared)
 }
 
 // join returns the parts of a product and of those behind it that multiply the
@@ -298,7 +308,7 @@ func (f *fuser) gateUp(i int) bool {
 	o := f.e.p.Ops[i].GateUp
 	m := f.e.p.Weights[o.Weight].Matrix
 	gate, up := f.e.rounding(o.Gate), f.e.rounding(o.Up)
-	if gate.InScale != up.InScale || !f.fits(vecProduct{Matrix: m, Planes: f.e.planes(gate), GateUp: true}) {
+	if gate.InScale != up.InScale || !f.fits(vecProduct{Matrix: m, Planes: f.e.planes(gate), GateUp: true}, o.In) {
 		return false
 	}
 	p := f.take(i, o.In)
@@ -402,8 +412,8 @@ func (f *fuser) combines(i int, a *program.Attention) bool {
 		if op.Linear == nil || op.Linear.In != a.Out || len(op.Linear.Parts) > maxParts || f.needed(i, a.Out) {
 			return false
 		}
-		m := f.e.p.Weights[op.Linear.Weight].Matrix
-		return m.Codes() && f.fits(vecProduct{Matrix: m, Planes: f.planes(op.Linear.Parts)})
+		p := vecProduct{Matrix: f.e.p.Weights[op.Linear.Weight].Matrix, Planes: f.planes(op.Linear.Parts)}
+		return p.Matrix.Codes() && p.fits(&vecArgs{Cols: uint32(p.Matrix.Cols), Heads: uint32(a.Heads), Peaks: 1}, f.e.device.Info().SharedBytes)
 	}
 	return false
 }

@@ -45,6 +45,14 @@ func (e *executor) growPartials(blocks int) error {
 	return nil
 }
 
+// of returns the parts that an attention of so many blocks needs: the sums, and the largest scores with the totals.
+func (p *partials) of(o *program.Attention, c program.Cache, blocks int) (sums, largest Binding) {
+	sums, largest = p.sums, p.largest
+	sums.Size = 4 * blocks * o.Heads * c.HeadDim
+	largest.Size = 4 * (p.totals + blocks*o.Heads)
+	return sums, largest
+}
+
 // release frees the memory.
 func (p *partials) release() {
 	if p.buffer != nil {
@@ -60,7 +68,7 @@ func (f *fuser) vecArgs(m quant.Matrix, planes int, p prologue) (a vecArgs, buff
 	if o := p.combine; o != nil {
 		c := f.e.p.Caches[o.Cache]
 		a.Heads, a.Window, a.Totals = uint32(o.Heads), uint32(c.Window), uint32(f.e.parts.totals)
-		buffers[2], buffers[11] = f.e.parts.sums, f.e.parts.largest
+		buffers[2], buffers[11] = f.e.parts.of(o, c, seenBlocks(c, f.key.blocks))
 	}
 	if o := p.add; o != nil {
 		a.Add, a.AddWeighted, a.AddEps, a.AddMul = 1, yes(o.Weight != program.None), o.Eps, one(o.Mul)
@@ -153,14 +161,16 @@ func (f *fuser) vecAttention(o attentionOps) {
 		key, value = f.at[o.key.In], f.at[o.value.In]
 		keyWeight, _ = f.weight(o.key.Weight)
 	}
+	sums, largest := f.e.parts.of(o.attention, c, blocks)
 	f.add(f.cacheKernel("vec_attention"), a, a.launch(f.e.opts.Cache, blocks),
 		f.at[o.query.In], key, value, queryWeight, keyWeight, f.e.mem.angles, f.step,
-		whole(f.e.caches.table), whole(f.e.caches.arena), f.e.parts.sums, f.e.parts.largest)
+		whole(f.e.caches.table), whole(f.e.caches.arena), sums, largest)
 }
 
 // vecCombine records the putting together of an attention's blocks.
 func (f *fuser) vecCombine(o *program.Attention) {
 	c := f.e.p.Caches[o.Cache]
 	a := vecCombineArgs{Heads: uint32(o.Heads), Dim: uint32(c.HeadDim), Window: uint32(c.Window), Totals: uint32(f.e.parts.totals)}
-	f.add("vec_combine", a, a.launch(), f.e.parts.sums, f.e.parts.largest, f.step, f.at[o.Out])
+	sums, largest := f.e.parts.of(o, c, seenBlocks(c, f.key.blocks))
+	f.add("vec_combine", a, a.launch(), sums, largest, f.step, f.at[o.Out])
 }

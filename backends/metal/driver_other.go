@@ -3,6 +3,8 @@
 package metal
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -14,11 +16,10 @@ func SystemDriver() Driver { return noDriver{} }
 // noDriver implements Driver.
 type noDriver struct{}
 
-// Open implements Driver.
+// Open implements Driver. Where Metal does not exist the error matches errors.ErrUnsupported.
 func (noDriver) Open() (Device, error) {
-	hint := "Metal exists on Apple systems only"
 	if runtime.GOOS == "darwin" {
-		hint = "build with CGO_ENABLED=1 on a Mac"
+		return nil, fault.WithHint(fmt.Errorf("%w: this build has no cgo", ErrNoDevice), "build with CGO_ENABLED=1 on a Mac")
 	}
-	return nil, fault.WithHint(ErrNoDevice, hint)
+	return nil, fmt.Errorf("%w: %s: %w", ErrNoDevice, runtime.GOOS, errors.ErrUnsupported)
 }

@@ -275,5 +275,9 @@ func (e *executor) recorder(key listKey) recorder {
 
 // fuser returns the recorder of a single row.
 func (e *executor) fuser(key listKey) fuser {
-	return fuser{recorder: e.recorder(key), done: make([]bool, len(e.p.Ops)), spare: e.mem.spare}
+	f := fuser{recorder: e.recorder(key), done: make([]bool, len(e.p.Ops)), spare: e.mem.spare}
+	for id := range f.at {
+		f.at[id] = e.mem.row(program.BufferID(id), 0)
+	}
+	return f
 }

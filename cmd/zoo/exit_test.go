@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/backends/metal"
 	"github.com/zoo-sdk/zoo/chat"
 	"github.com/zoo-sdk/zoo/engine"
 	"github.com/zoo-sdk/zoo/program"
@@ -42,6 +43,10 @@ var codes = map[string]struct {
 	"engine.ErrNoLogits":   {engine.ErrNoLogits, exitUsage},
 	"backends.ErrTruncate": {backends.ErrTruncate, exitUsage},
 	"backends.ErrLogits":   {backends.ErrLogits, exitOther},
+	"metal.ErrNoDevice":    {metal.ErrNoDevice, exitNotFound},
+	"metal.ErrMemory":      {metal.ErrMemory, exitOther},
+	"metal.ErrKernel":      {metal.ErrKernel, exitOther},
+	"metal.ErrDevice":      {metal.ErrDevice, exitOther},
 	"chat.ErrLimit":        {chat.ErrLimit, exitIntegrity},
 	"program.ErrProgram":   {program.ErrProgram, exitIntegrity},
 	"quant.ErrFormat":      {quant.ErrFormat, exitOther},

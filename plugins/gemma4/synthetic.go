@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math"
 
+	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 	"github.com/zoo-sdk/zoo/tokenizer"
 	"github.com/zoo-sdk/zoo/zoo"
@@ -49,6 +50,24 @@ func Synthesize(ctx context.Context, id zoo.PluginID, config []byte, req zoo.Syn
 	}
 	err = writePack(ctx, w, plan, files, req.Progress)
 	return errors.Join(err, w.Close())
+}
+
+// SyntheticProgram records the decoder of the pack that [Synthesize] writes, without
+// making any weights: what a full-size model would do can so be told without it.
+func SyntheticProgram(ctx context.Context, config []byte) (*program.Program, error) {
+	cfg, err := ParseConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := newPlan(ctx, cfg, synthetic{cfg})
+	if err != nil {
+		return nil, err
+	}
+	m := &zoo.Manifest{Constants: plan.constants}
+	for _, t := range plan.tensors {
+		m.Tensors = append(m.Tensors, zoo.Tensor{Name: t.Name, Matrix: t.Matrix})
+	}
+	return Record(m, cfg)
 }
 
 // synthetic is a source of random numbers. Those of a row follow from the names of

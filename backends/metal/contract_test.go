@@ -1,0 +1,20 @@
+package metal_test
+
+import (
+	"testing"
+
+	"github.com/zoo-sdk/zoo/backends/backendtest"
+	"github.com/zoo-sdk/zoo/backends/metal"
+	"github.com/zoo-sdk/zoo/backends/metal/metaltest"
+)
+
+// TestContract runs random decoders in every format and holds each logit, and
+// each token of a burst, against the definition.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	metaltest.Require(t)
+	b := metal.New(metaltest.New(metaltest.Options{}))
+	if err := backendtest.TestWith(t.Context(), b, backendtest.Options{Threads: []int{1}}); err != nil {
+		t.Error(err)
+	}
+}
