@@ -21,9 +21,10 @@ const (
 	// maxSIMDs is the most SIMD groups of a group of any kernel, and vecSIMDs that of
 	// these: they need many registers.
 	maxSIMDs, vecSIMDs = 32, 16
-	// vecCores and vecCoreSIMDs are the cores of a large GPU, and how many SIMD
-	// groups keep one busy. Smaller ones take turns.
-	vecCores, vecCoreSIMDs = 40, 16
+	// vecCores is the number of cores of a large GPU. Smaller ones take turns.
+	vecCores = 40
+	// vecSharedBytes is the most memory of a group that leaves room for another one on a core.
+	vecSharedBytes = 30 << 10
 )
 
 // vecPart is VecPart: a run of rows of the matrix.
@@ -117,9 +118,7 @@ func (p *vecProduct) divide(a *vecArgs, sharedBytes int) (launch, bool) {
 	for _, part := range a.Part[:a.Parts] {
 		blocks += int(part.Blocks)
 	}
-	tiles := p.tiles()
-	splits := min(ceilDiv(vecCores*vecCoreSIMDs, blocks), tiles, vecSIMDs)
-	splits = ceilDiv(tiles, ceilDiv(tiles, splits)) // all with as many tiles, if possible
+	splits := p.splits(blocks)
 	step := 1
 	if a.Peaks != 0 {
 		step = peakBlocks
@@ -144,6 +143,24 @@ func (p *vecProduct) divide(a *vecArgs, sharedBytes int) (launch, bool) {
 	return best, least > 0
 }
 
+// splits returns how many SIMD groups share the columns of a block: as many as
+// keep all cores busy, but few enough that their shares are nearly the same.
+func (p *vecProduct) splits(blocks int) int {
+	busy := 24 // SIMD groups of a core, of which each needs registers
+	if p.Planes > 1 {
+		busy = 16
+	}
+	tiles := p.tiles()
+	best, least := 1, 0
+	for n := 1; n <= min(ceilDiv(vecCores*busy, blocks), tiles, vecSIMDs); n++ {
+		longest := ceilDiv(tiles, n)
+		if cost := longest * (longest * n) * (longest * n); least == 0 || cost < least {
+			best, least = n, cost
+		}
+	}
+	return best
+}
+
 // tiles returns the number of tiles of a block.
 func (p *vecProduct) tiles() int { return ceilDiv(p.Matrix.Steps(), vecTileSteps) }
 
@@ -160,9 +177,12 @@ func (a *vecArgs) computed() bool { return a.Heads|a.Add|a.Norm != 0 }
 
 // inputCost estimates the instructions that the SIMD groups of a group need for the input.
 func (p *vecProduct) inputCost(a *vecArgs) int {
-	column := 30 + 15*p.Planes
+	column := 12 + 7*p.Planes
+	if a.Part[0].InGrid == 0 {
+		column += 10
+	}
 	if a.computed() {
-		column += 30
+		column += 20
 	}
 	return ceilDiv(p.Matrix.Cols*column, SIMDWidth)
 }
@@ -179,32 +199,51 @@ func (p *vecProduct) blockCost() int {
 
 // mostBlocks returns the number of blocks of results of a group from which on
 // the input takes next to nothing of its time. With more the groups only get too few.
-func (p *vecProduct) mostBlocks(a *vecArgs) int { return ceilDiv(32*p.inputCost(a), p.blockCost()) }
+func (p *vecProduct) mostBlocks(a *vecArgs) int { return ceilDiv(64*p.inputCost(a), p.blockCost()) }
 
 // lay divides a group of so many blocks of results whose columns are shared by
-// so many SIMD groups, with as many digits at a time as its memory holds.
-func (p *vecProduct) lay(a *vecArgs, groupBlocks, splits, sharedBytes int) (vecDivision, launch, bool) {
+// so many SIMD groups, in the way that has them wait the least for each other.
+func (p *vecProduct) lay(a *vecArgs, groupBlocks, splits, sharedBytes int) (division vecDivision, l launch, ok bool) {
 	teams := min(groupBlocks, vecSIMDs/splits)
-	teams = ceilDiv(groupBlocks, ceilDiv(groupBlocks, teams)) // all with as many blocks, if possible
+	rounds := ceilDiv(groupBlocks, teams)
+	teams = ceilDiv(groupBlocks, rounds) // all with as many blocks, if possible
+	l.Threads = teams * splits * SIMDWidth
 	tiles := p.tiles()
-	for chunk := tiles; chunk > 0; chunk-- {
-		if chunk < tiles && (teams < groupBlocks || chunk > splits && chunk%splits != 0) {
-			continue // digits are made anew in each round, and shares are to be the same
-		}
-		for batch := chunk; batch > 0; batch = ceilDiv(batch, 2*splits) * splits {
-			if splits == 1 {
-				batch = 1
-			}
+	least := 0
+	for chunk := 1; chunk <= tiles; chunk++ {
+		for _, batch := range p.batches(chunk, splits) {
 			d, size := p.memory(a, groupBlocks, teams, splits, chunk, batch)
-			if size <= sharedBytes {
-				return d, launch{Threads: teams * splits * SIMDWidth, SharedBytes: size}, true
+			if size > min(sharedBytes, vecSharedBytes) {
+				continue
 			}
-			if batch <= splits || p.Matrix.Group == 0 {
-				break
+			waits := ceilDiv(tiles, chunk) // for digits
+			if p.Matrix.Group > 0 && splits > 1 {
+				waits += tiles / chunk * ceilDiv(chunk, batch)
+				waits += ceilDiv(tiles%chunk, batch)
+			}
+			if chunk < tiles { // digits are made anew in each round
+				waits *= rounds
+			}
+			if least == 0 || waits < least || waits == least && size < l.SharedBytes {
+				least, division, l.SharedBytes = waits, d, size
 			}
 		}
 	}
-	return vecDivision{}, launch{}, false
+	return division, l, least > 0
+}
+
+// batches lists after how many tiles of a chunk its groups of columns may be added up.
+func (p *vecProduct) batches(chunk, splits int) (all []int) {
+	switch {
+	case p.Matrix.Group == 0:
+		return []int{chunk}
+	case splits == 1:
+		return []int{1} // a SIMD group waits for itself only
+	}
+	for batch := splits; batch < chunk; batch += splits {
+		all = append(all, batch)
+	}
+	return append(all, chunk)
 }
 
 // memory lays out the memory of a group and returns its size. What is computed

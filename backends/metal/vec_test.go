@@ -430,23 +430,90 @@ func TestVecProducts(t *testing.T) {
 	}
 }
 
-// TestVecChecked has every access checked, and then threads come in any order.
+// TestVecOrder has threads come in any order.
+func TestVecOrder(t *testing.T) {
+	t.Parallel()
+	metaltest.Require(t)
+	for _, f := range vecFormats {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(uint64(f.Bits), 1))
+			b := newBench(t, metaltest.Options{Seed: 1}, vecKernels(f)...)
+			eachVec(f, func(p metal.VecProduct) {
+				for range 10 {
+					randomVec(rng, p).check(b, rng)
+				}
+			})
+		})
+	}
+}
+
+// TestVecChecked has every access checked.
 func TestVecChecked(t *testing.T) {
 	t.Parallel()
 	metaltest.Require(t)
 	for _, f := range vecFormats {
 		t.Run(f.String(), func(t *testing.T) {
 			t.Parallel()
-			for _, opts := range []metaltest.Options{{Checked: true}, {Seed: 1}} {
-				rng := rand.New(rand.NewPCG(uint64(f.Bits), 1))
-				b := newBench(t, opts, vecKernels(f)...)
-				eachVec(f, func(p metal.VecProduct) {
-					for range 6 {
-						randomVec(rng, p).check(b, rng)
-					}
-				})
+			rng := rand.New(rand.NewPCG(uint64(f.Bits), 2))
+			linear := metal.VecProduct{Matrix: quant.Matrix{Format: f}, Planes: 3}
+			gateUp := metal.VecProduct{Matrix: quant.Matrix{Format: f}, Planes: 1, GateUp: true}
+			b := newBench(t, metaltest.Options{Checked: true}, metal.VecName(&linear), metal.VecName(&gateUp))
+			for range 20 {
+				randomVec(rng, linear).check(b, rng)
+				randomVec(rng, gateUp).check(b, rng)
 			}
+			idleVec(b, linear)
 		})
+	}
+}
+
+// idleVec runs a product where no row is live.
+func idleVec(b *bench, p metal.VecProduct) {
+	p.Matrix.Layout, p.Matrix.Rows, p.Matrix.Cols = quant.Blocks, quant.BlockRows, 64
+	a := metal.VecArgs{Cols: 64, Limit: 127, Mul: 1, Parts: 1, Part: [4]metal.VecPart{{Blocks: 1, Rows: quant.BlockRows}}}
+	l, _ := metal.VecDivide(&p, &a, b.device.Info().SharedBytes)
+	got := unset(quant.BlockRows)
+	b.run(metal.VecName(&p), &a, l, in(make([]byte, p.Matrix.SizeBytes())), step(0, row{}), in(make([]float32, 64)),
+		unbound(), unbound(), unbound(), unbound(), unbound(), out(got), unbound(), unbound(), unbound())
+	if i := firstDiff(got, unset(len(got))); i >= 0 {
+		b.t.Errorf("output[%d] = %v is written", i, got[i])
+	}
+}
+
+// TestVecTies rounds numbers that are as near as can be to the middle between two steps of the input's grid.
+func TestVecTies(t *testing.T) {
+	t.Parallel()
+	metaltest.Require(t)
+	f := quant.Int4
+	rng := rand.New(rand.NewPCG(5, 5))
+	b := newBench(t, metaltest.Options{}, vecKernels(f)...)
+	for planes := 1; planes <= 3; planes++ {
+		for i := range 60 {
+			c := extreme(metal.VecProduct{Matrix: quant.Matrix{Format: f}, Planes: planes}, 1000)
+			c.codes = anyCodes
+			scale := float32(math.Exp2(rng.Float64()*20 - 10))
+			most := limits[planes]
+			if i%2 == 0 || planes == 1 {
+				c.inGrids[0], most = scale, 129
+			}
+			c.change = func(x []float32) {
+				for i := range x {
+					middle := math.Floor((2*rng.Float64()-1)*float64(most)) + 0.5
+					x[i] = float32(middle * float64(scale))
+					switch rng.IntN(3) {
+					case 0:
+						x[i] = math.Nextafter32(x[i], 0)
+					case 1:
+						x[i] = math.Nextafter32(x[i], 1e9)
+					}
+				}
+				if c.inGrids[0] == 0 {
+					x[0] = scale * most
+				}
+			}
+			c.check(b, rng)
+		}
 	}
 }
 
@@ -558,21 +625,5 @@ func TestVecOddNumbers(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestVecIdle runs a product where no row is live.
-func TestVecIdle(t *testing.T) {
-	t.Parallel()
-	metaltest.Require(t)
-	p := metal.VecProduct{Matrix: quant.Matrix{Format: quant.Int4, Layout: quant.Blocks, Rows: 16, Cols: 64}, Planes: 1}
-	a := metal.VecArgs{Cols: 64, Limit: 127, Mul: 1, Parts: 1, Part: [4]metal.VecPart{{Blocks: 1, Rows: 16}}}
-	b := newBench(t, metaltest.Options{Checked: true}, metal.VecName(&p))
-	l, _ := metal.VecDivide(&p, &a, b.device.Info().SharedBytes)
-	got := unset(16)
-	b.run(metal.VecName(&p), &a, l, in(make([]byte, p.Matrix.SizeBytes())), step(0, row{}), in(make([]float32, 64)),
-		unbound(), unbound(), unbound(), unbound(), unbound(), out(got), unbound(), unbound(), unbound())
-	if i := firstDiff(got, unset(16)); i >= 0 {
-		t.Errorf("output[%d] = %v is written", i, got[i])
 	}
 }

@@ -233,36 +233,6 @@ inline void vec_input(constant VecArgs& args, thread const VecBuffers& b, thread
     }
 }
 
-// vec_scale returns the step of the input's grid: the static one or, with fixed
-// point, that of the largest magnitude. As integers magnitudes are in the order
-// of floats, and what is not a number is larger than all of them.
-inline float vec_scale(constant VecArgs& args, float grid, device const float* in, threadgroup uchar* shared, VecThread t) {
-    if (grid != 0) {
-        threadgroup_barrier(mem_flags::mem_threadgroup); // the input is there
-        return grid;
-    }
-    threadgroup const float* x = reinterpret_cast<threadgroup const float*>(shared + args.input);
-    threadgroup uint* tops = reinterpret_cast<threadgroup uint*>(shared + VecTopsAt);
-    const bool computed = vec_computes(args);
-    uint top = 0;
-    for (uint c = t.index; c < args.cols; c += t.count) {
-        float v;
-        if (computed) {
-            v = x[c];
-        } else {
-            v = in[c];
-        }
-        top = max(top, as_type<uint>(v) & 0x7fffffffu);
-    }
-    top = simd_max(top);
-    if (t.lane == 0) {
-        tops[t.simd] = top;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    top = simd_max(t.lane < t.simds ? tops[t.lane] : 0);
-    return as_type<float>(top) / args.limit;
-}
-
 // vec_four returns four neighbouring columns of the input, zeros behind the last.
 inline float4 vec_four(constant VecArgs& args, device const float* in, threadgroup const float* x, bool computed, uint c) {
     float4 four = float4(0);
@@ -287,6 +257,30 @@ inline float4 vec_four(constant VecArgs& args, device const float* in, threadgro
     return four;
 }
 
+// vec_scale returns the step of the input's grid: the static one or, with fixed
+// point, that of the largest magnitude. As integers magnitudes are in the order
+// of floats, and what is not a number is larger than all of them.
+inline float vec_scale(constant VecArgs& args, float grid, device const float* in, threadgroup uchar* shared, VecThread t) {
+    threadgroup_barrier(mem_flags::mem_threadgroup); // the input is there
+    if (grid != 0) {
+        return grid;
+    }
+    threadgroup const float* x = reinterpret_cast<threadgroup const float*>(shared + args.input);
+    threadgroup uint* tops = reinterpret_cast<threadgroup uint*>(shared + VecTopsAt);
+    const bool computed = vec_computes(args);
+    uint4 four = uint4(0);
+    for (uint c = 4 * t.index; c < args.cols; c += 4 * t.count) {
+        four = max(four, as_type<uint4>(vec_four(args, in, x, computed, c)) & 0x7fffffffu);
+    }
+    uint top = simd_max(max(max(four.x, four.y), max(four.z, four.w)));
+    if (t.lane == 0) {
+        tops[t.simd] = top;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    top = simd_max(t.lane < t.simds ? tops[t.lane] : 0);
+    return as_type<float>(top) / args.limit;
+}
+
 // vec_place returns where the digits of a field of a step lie, counted in fours,
 // where there are so many steps. What the threads of a SIMD group read at once lies in one piece.
 template <uint Bits, bool Grouped>
@@ -300,6 +294,49 @@ inline uint vec_place(uint plane, uint field, uint step, uint steps) {
     return ((plane * (4 / Bits) + field / 2) * steps + step) * 2 + field % 2;
 }
 
+// VecGrid is the input's grid.
+struct VecGrid {
+    float scale;   // its step
+    float lo, hi;  // of its integers
+    float inverse; // 1/scale
+    bool fixed;    // it is that of fixed point
+    bool plain;    // the scale is neither so small nor so large that anything below is inexact
+};
+
+// vec_grid returns the grid of a step.
+inline VecGrid vec_grid(constant VecArgs& args, float grid, float scale) {
+    VecGrid g;
+    g.scale = scale;
+    g.fixed = grid == 0;
+    g.lo = g.fixed ? -args.limit : -128.0f;
+    g.hi = g.fixed ? args.limit : 127.0f;
+    g.inverse = 1.0f / scale;
+    g.plain = scale >= 1e-20f && scale <= 1e20f;
+    return g;
+}
+
+// vec_integers returns what four columns become on a grid (see to_grid), with
+// multiplications in place of divisions where that gives the same.
+inline float4 vec_integers(float4 four, VecGrid g) {
+    if (g.plain) {
+        float4 quotients = four * g.inverse;
+        if (g.fixed) {
+            // By Markstein's theorem the first step gives a neighbour of the quotient and the second the
+            // nearest float, unless a remainder underflows: then the quotient is next to 0.
+            quotients = fma(fma(-quotients, float4(g.scale), four), float4(g.inverse), quotients);
+            quotients = fma(fma(-quotients, float4(g.scale), four), float4(g.inverse), quotients);
+            return fmin(fmax(rint(quotients), float4(g.lo)), float4(g.hi));
+        }
+        // Below 129 these quotients are within 2^-15 of the nearest floats, which round to the same unless near a tie.
+        const float4 rounded = rint(quotients);
+        if (!any(fabs(quotients - rounded) > float4(0.4999f))) {
+            return fmin(fmax(rounded, float4(g.lo)), float4(g.hi)); // the lowest for what is not a number
+        }
+    }
+    return float4(to_grid(four.x, g.scale, g.lo, g.hi), to_grid(four.y, g.scale, g.lo, g.hi), to_grid(four.z, g.scale, g.lo, g.hi),
+                  to_grid(four.w, g.scale, g.lo, g.hi));
+}
+
 // vec_digits makes digits of a chunk of the input, which begins at a step and has
 // so many, zeros for those past the columns. A digit is a half, times what turns
 // a code that has been left in its place in a byte into a number: 2^-(bits*field).
@@ -308,11 +345,9 @@ inline uint vec_place(uint plane, uint field, uint step, uint steps) {
 // more than the code should be (see vec_multiply). sums gets a share of what that
 // makes of a plane in total or, with groups of columns, group_sums [plane][group] for each.
 template <uint Bits, uint Planes, bool Grouped>
-inline void vec_digits(constant VecArgs& args, float grid, float scale, device const float* in, threadgroup uchar* shared, uint first,
-                       uint steps, thread uint* sums, VecThread t) {
+inline void vec_digits(constant VecArgs& args, VecGrid grid, device const float* in, threadgroup uchar* shared, uint first, uint steps,
+                       thread uint* sums, VecThread t) {
     constexpr uint Fields = 8 / Bits;
-    const float lo = grid != 0 ? -128.0f : -args.limit;
-    const float hi = grid != 0 ? 127.0f : args.limit;
     const bool computed = vec_computes(args);
     threadgroup const float* x = reinterpret_cast<threadgroup const float*>(shared + args.input);
     threadgroup half4* digits = reinterpret_cast<threadgroup half4*>(shared + VecDigitsAt);
@@ -321,32 +356,33 @@ inline void vec_digits(constant VecArgs& args, float grid, float scale, device c
         const uint step = u / Fields;
         const uint field = u % Fields;
         const uint c = ((first + step) * Fields + field) * 4;
-        int4 n = int4(0);
-        if (c < args.cols && scale != 0) {
-            const float4 four = vec_four(args, in, x, computed, c);
-            n = int4(to_grid(four.x, scale, lo, hi), to_grid(four.y, scale, lo, hi), to_grid(four.z, scale, lo, hi),
-                     to_grid(four.w, scale, lo, hi));
+        float4 n = float4(0);
+        if (c < args.cols && grid.scale != 0) {
+            n = vec_integers(vec_four(args, in, x, computed, c), grid);
             n.y = c + 1 < args.cols ? n.y : 0;
             n.z = c + 2 < args.cols ? n.z : 0;
             n.w = c + 3 < args.cols ? n.w : 0;
         }
-        const half inverse = as_type<half>(ushort((15 - Bits * field) << 10));
-        const uint weight = (1024u >> (Bits * field)) + (1u << (Bits - 1));
+        const float inverse = pow2(-int(Bits * field));
+        const float weight = 1024.0f * inverse + float(1u << (Bits - 1));
         #pragma clang loop unroll(full)
         for (uint p = 0; p < Planes; p++) {
-            const int4 d = as_type<int4>(as_type<uint4>(n) << 24) >> 24;
-            n = (n - d) >> 8;
-            digits[vec_place<Bits, Grouped>(p, field, step, steps)] = half4(d.xzyw) * inverse;
-            uint sum = uint(d.x + d.y + d.z + d.w) * weight;
+            float4 d = n;
+            if (p + 1 < Planes) {
+                n = floor(fma(n, float4(0.00390625f), float4(0.5f))); // (n + 128) / 256
+                d = fma(n, float4(-256.0f), d);
+            }
+            digits[vec_place<Bits, Grouped>(p, field, step, steps)] = half4(d.xzyw * inverse);
+            float sum = (d.x + d.y + d.z + d.w) * weight;
             if (Grouped) {
                 sum += simd_shuffle_xor(sum, 1);
                 sum += simd_shuffle_xor(sum, 2);
                 sum += simd_shuffle_xor(sum, 4);
                 if (u % 8 == 0) {
-                    group_sums[p * (steps / 4) + u / 8] = float(int(sum));
+                    group_sums[p * (steps / 4) + u / 8] = sum;
                 }
             } else {
-                sums[p] += sum;
+                sums[p] += uint(int(sum));
             }
         }
     }

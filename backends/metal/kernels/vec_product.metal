@@ -338,6 +338,7 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
         vec_input(args, b, shared, group == 0, t);
     }
     const float scale = vec_scale(args, part.in_grid, b.in, shared, t);
+    const VecGrid grid = vec_grid(args, part.in_grid, scale);
 
     threadgroup const uchar* digits = shared + VecDigitsAt;
     threadgroup const float* group_sums = reinterpret_cast<threadgroup const float*>(shared + args.group_sums);
@@ -378,7 +379,7 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
                     for (uint p = 0; p < Planes; p++) {
                         sums[p] = 0;
                     }
-                    vec_digits<Bits, Planes, Grouped>(args, part.in_grid, scale, b.in, shared, s.first * VecTileSteps, s.chunk_steps, sums, t);
+                    vec_digits<Bits, Planes, Grouped>(args, grid, b.in, shared, s.first * VecTileSteps, s.chunk_steps, sums, t);
                     if (!Grouped && fresh) {
                         vec_surplus<Planes>(surplus, sums, shared, t);
                     } else {
@@ -411,9 +412,9 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
             device const uchar* scales = blocks + ulong(unit * Blocks + (Pairs ? upper : 0)) * block_bytes + scales_at;
             y = vec_finish<Planes>(totals, surplus, scale, reinterpret_cast<device const float*>(scales)[t.lane % BlockRows]);
         }
-        const float grid = Pairs && upper != 0 ? args.up_grid : part.out_grid;
-        if (grid != 0) {
-            y = float(to_grid(y, grid, -128.0f, 127.0f)) * grid;
+        const float out_grid = Pairs && upper != 0 ? args.up_grid : part.out_grid;
+        if (out_grid != 0) {
+            y = float(to_grid(y, out_grid, -128.0f, 127.0f)) * out_grid;
         }
         y = y * args.mul;
         if (Pairs) {
