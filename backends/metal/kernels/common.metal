@@ -17,6 +17,9 @@ constant constexpr uint StepBytes = 64;
 // Lanes is the number of partial sums of a float sum.
 constant constexpr uint Lanes = 16;
 
+// SIMDWidth is the number of threads of a SIMD group.
+constant constexpr uint SIMDWidth = 32;
+
 // Step heads the list of rows that a step works on.
 struct Step {
     uint live; // number of rows
@@ -86,7 +89,20 @@ inline float lane_tree(float sum) {
 template <typename Pointer>
 inline float inverse_rms(Pointer x, uint cols, float eps, uint lane) {
     float sum = 0;
-    for (uint i = lane % Lanes; i < cols; i += Lanes) {
+    uint i = lane % Lanes;
+    for (; i + 7 * Lanes < cols; i += 8 * Lanes) { // eight loads at a time
+        float y[8];
+        #pragma clang loop unroll(full)
+        for (uint k = 0; k < 8; k++) {
+            y[k] = x[i + k * Lanes];
+        }
+        #pragma clang loop unroll(full)
+        for (uint k = 0; k < 8; k++) {
+            float square = y[k] * y[k];
+            sum += square;
+        }
+    }
+    for (; i < cols; i += Lanes) {
         float square = x[i] * x[i];
         sum += square;
     }
