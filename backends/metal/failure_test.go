@@ -117,18 +117,13 @@ func TestMemory(t *testing.T) {
 	}
 	e.FreeSlot(long)
 	again, err := feed(t.Context(), e, newSlot(t, e), 1, 2, 3)
-	if err != nil || !sameBits(first, again) {
+	if err != nil || !slices.EqualFunc(first, again, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }) {
 		t.Errorf("after memory ran out and was given back: %v", err)
 	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
 	nothingHeld(t, d)
-}
-
-// sameBits reports whether numbers are the same.
-func sameBits(a, b []float32) bool {
-	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
 // spoiled is a driver whose devices get a faulty source.

@@ -62,6 +62,12 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if opts, err = opts.Complete(p); err != nil {
 		return nil, err
 	}
+	for _, c := range p.Caches {
+		if c.HeadDim > maxHeadDim {
+			return nil, fault.WithHint(fmt.Errorf("%w: heads of %d numbers, the metal backend takes up to %d", fault.ErrUsage, c.HeadDim, maxHeadDim),
+				"run on the processor with `--backend cpu`")
+		}
+	}
 	device, err := b.driver.Open()
 	if err != nil {
 		return nil, err
