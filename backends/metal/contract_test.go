@@ -13,6 +13,9 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	metaltest.Require(t)
+	if testing.Short() {
+		t.Skip("takes long, and what runs concurrently is in other tests")
+	}
 	b := metal.New(metaltest.New(metaltest.Options{}))
 	if err := backendtest.TestWith(t.Context(), b, backendtest.Options{Threads: []int{1}}); err != nil {
 		t.Error(err)
