@@ -23,8 +23,9 @@ const (
 	maxSIMDs, vecSIMDs = 32, 16
 	// vecCores is the number of cores of a large GPU. Smaller ones take turns.
 	vecCores = 40
-	// vecSharedBytes is the most memory of a group that leaves room for another one on a core.
-	vecSharedBytes = 30 << 10
+	// pairSharedBytes is the most memory of a group that leaves room for another
+	// one on a core, and trioSharedBytes that for two others.
+	pairSharedBytes, trioSharedBytes = 30 << 10, 20 << 10
 )
 
 // vecPart is VecPart: a run of rows of the matrix.
@@ -202,7 +203,7 @@ func (p *vecProduct) blockCost() int {
 func (p *vecProduct) mostBlocks(a *vecArgs) int { return ceilDiv(64*p.inputCost(a), p.blockCost()) }
 
 // lay divides a group of so many blocks of results whose columns are shared by
-// so many SIMD groups, in the way that has them wait the least for each other.
+// so many SIMD groups, in the way that costs least besides the products.
 func (p *vecProduct) lay(a *vecArgs, groupBlocks, splits, sharedBytes int) (division vecDivision, l launch, ok bool) {
 	teams := min(groupBlocks, vecSIMDs/splits)
 	rounds := ceilDiv(groupBlocks, teams)
@@ -213,19 +214,27 @@ func (p *vecProduct) lay(a *vecArgs, groupBlocks, splits, sharedBytes int) (divi
 	for chunk := 1; chunk <= tiles; chunk++ {
 		for _, batch := range p.batches(chunk, splits) {
 			d, size := p.memory(a, groupBlocks, teams, splits, chunk, batch)
-			if size > min(sharedBytes, vecSharedBytes) {
+			if size > min(sharedBytes, pairSharedBytes) {
 				continue
 			}
-			waits := ceilDiv(tiles, chunk) // for digits
-			if p.Matrix.Group > 0 && splits > 1 {
-				waits += tiles / chunk * ceilDiv(chunk, batch)
-				waits += ceilDiv(tiles%chunk, batch)
+			cost := 0
+			for first := 0; first < tiles; first += chunk {
+				cost++ // all wait for digits
+				for at := first; at < min(first+chunk, tiles); at += batch {
+					cost += 4 * ceilDiv(min(batch, first+chunk-at, tiles-at), splits) // of a share
+					if p.Matrix.Group > 0 && splits > 1 {
+						cost++ // for groups of columns
+					}
+				}
 			}
-			if chunk < tiles { // digits are made anew in each round
-				waits *= rounds
+			if chunk < tiles && (rounds > 1 || p.GateUp) {
+				cost += 100 // digits are made anew for each block
 			}
-			if least == 0 || waits < least || waits == least && size < l.SharedBytes {
-				least, division, l.SharedBytes = waits, d, size
+			if size > trioSharedBytes && a.groups(groupBlocks) > 2*vecCores {
+				cost += 3 // some groups wait for others to end
+			}
+			if least == 0 || cost < least || cost == least && size < l.SharedBytes {
+				least, division, l.SharedBytes = cost, d, size
 			}
 		}
 	}

@@ -57,7 +57,7 @@ type vecCase struct {
 
 	// How the work is divided: blocks of a group and splits of their columns, both 0 for what the plan says.
 	groupBlocks, splits int
-	shared              int // 0 for what every device has
+	shared              int // about how much memory a group has at least, 0 for what every device has
 
 	// change, if not nil, changes the numbers that the input is computed from,
 	// and rescale the scales of the matrix.
@@ -220,8 +220,9 @@ func (c *vecCase) divide(b *bench, a *metal.VecArgs) metal.Launch {
 		return l
 	}
 	d, l, ok := metal.VecLay(&c.VecProduct, a, c.groupBlocks, c.splits, shared)
-	if !ok {
-		d, l, ok = metal.VecLay(&c.VecProduct, a, c.groupBlocks, c.splits, b.device.Info().SharedBytes)
+	for !ok && shared < b.device.Info().SharedBytes {
+		shared += 256
+		d, l, ok = metal.VecLay(&c.VecProduct, a, c.groupBlocks, c.splits, shared)
 	}
 	if !ok {
 		b.t.Fatalf("%v: it does not fit", c)
@@ -398,7 +399,7 @@ func randomVec(rng *rand.Rand, p metal.VecProduct) *vecCase {
 			c.groupBlocks = 16 * (1 + rng.IntN(2))
 		}
 		if chance(2) {
-			c.shared = 1000 + rng.IntN(8000)
+			c.shared = 1000 // as little as there must be
 		}
 	}
 	return c
@@ -625,5 +626,75 @@ func TestVecOddNumbers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestVecDivision divides products of models: no core of a large GPU is left idle
+// if there is work enough, and a group's memory holds all.
+func TestVecDivision(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name             string
+		format           quant.Format
+		rows             []int // of gate
+		cols, planes     int
+		gateUp, computed bool
+		heads            int
+		peaks            bool
+	}{
+		{"query key value", quant.Int4, []int{2048, 256, 256}, 1536, 1, false, true, 0, false},
+		{"attention out", quant.Int4, []int{1536}, 2048, 1, false, true, 8, false},
+		{"gate and up", quant.Int2, []int{12288}, 1536, 1, true, true, 0, false},
+		{"down", quant.Int2, []int{1536}, 12288, 1, false, false, 0, false},
+		{"down of floats", quant.Int2, []int{1536}, 12288, 3, false, false, 0, false},
+		{"head", quant.Int2, []int{262144}, 1536, 3, false, true, 0, true},
+		{"per-layer gate", quant.Int8, []int{256}, 1536, 1, false, true, 0, false},
+		{"per-layer projection", quant.Int8, []int{1536}, 256, 1, false, false, 0, false},
+		{"groups, query key value", quant.Int4x32, []int{2048, 512, 512}, 2560, 3, false, true, 0, false},
+		{"groups, attention out", quant.Int4x32, []int{2560}, 4096, 3, false, true, 8, false},
+		{"groups, gate and up", quant.Int4x32, []int{10240}, 2560, 3, true, true, 0, false},
+		{"groups, down", quant.Int4x32, []int{2560}, 10240, 3, false, false, 0, false},
+		{"groups, head", quant.Int4x32, []int{262144}, 2560, 3, false, true, 0, true},
+		{"longest", quant.Int8, []int{100}, quant.MaxBlockCols, 3, false, false, 0, false},
+		{"smallest", quant.Int8, []int{1}, 1, 1, false, true, 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := metal.VecProduct{Matrix: quant.Matrix{Format: c.format, Layout: quant.Blocks, Cols: c.cols}, Planes: c.planes, GateUp: c.gateUp}
+			a := metal.VecArgs{
+				Cols: uint32(c.cols), Norm: yes(c.computed && c.heads == 0), Heads: uint32(c.heads), Peaks: yes(c.peaks), Parts: uint32(len(c.rows)),
+			}
+			blocks, work := 0, 0 // of results, and tiles of these
+			for i, rows := range c.rows {
+				a.Part[i].Blocks, a.Part[i].Rows = uint32((rows+quant.BlockRows-1)/quant.BlockRows), uint32(rows)
+				blocks += int(a.Part[i].Blocks)
+			}
+			work = blocks * ((p.Matrix.Steps() + 31) / 32)
+			const shared = 32 << 10
+			l, ok := metal.VecDivide(&p, &a, shared)
+			simds := l.Threads / metal.SIMDWidth
+			t.Logf("%d groups of %d SIMD groups and %d bytes: %d blocks, %d splits, %d tiles of digits, %d of sums", l.Groups[0], simds, l.SharedBytes,
+				a.GroupBlocks, a.Splits, a.Chunk, a.Batch)
+			switch {
+			case !ok:
+				t.Fatal("it does not fit")
+			case l.SharedBytes > shared-16 || l.SharedBytes%16 != 0:
+				t.Errorf("%d bytes of shared memory", l.SharedBytes)
+			case simds > 16 || simds%int(a.Splits) != 0:
+				t.Errorf("%d SIMD groups share blocks in %d", simds, a.Splits)
+			case l.Groups[0] != metal.VecGroups(&a, int(a.GroupBlocks)):
+				t.Errorf("%d groups", l.Groups[0])
+			case c.peaks && a.GroupBlocks%16 != 0:
+				t.Errorf("groups of %d blocks have parts of runs", a.GroupBlocks)
+			case l.Groups[0]*simds < min(40*8, work/2, 12*blocks):
+				t.Errorf("%d SIMD groups for %d tiles", l.Groups[0]*simds, work)
+			}
+		})
+	}
+	p := metal.VecProduct{Matrix: quant.Matrix{Format: quant.Int2, Layout: quant.Blocks, Cols: 12288}, Planes: 1}
+	if metal.VecFits(&p, &metal.VecArgs{Cols: 12288, Norm: 1}, 32<<10) {
+		t.Error("48 KiB of an input fit into 32")
+	}
+	if !metal.VecFits(&p, &metal.VecArgs{Cols: 12288}, 32<<10) {
+		t.Error("an input that is read does not fit")
 	}
 }

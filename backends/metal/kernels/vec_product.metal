@@ -239,8 +239,7 @@ inline void vec_peaks(device float* peaks, threadgroup const float* results, uin
             top = at < count ? later_peak(top, results[at]) : top;
         }
         for (ushort apart = 1; apart < SIMDWidth; apart *= 2) {
-            const float later = simd_shuffle_xor(top, apart);
-            top = (t.lane & apart) == 0 ? later_peak(top, later) : later_peak(later, top);
+            top = later_peak(top, simd_shuffle_down(top, apart)); // in order for the first lane
         }
         if (t.lane == 0) {
             peaks[run] = top;
