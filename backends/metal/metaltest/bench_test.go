@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -17,18 +16,6 @@ const head = `#include <metal_stdlib>
 using namespace metal;
 #pragma METAL fp contract(off)
 `
-
-// TestMain keeps what is compiled for these tests to itself.
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "metaltest-")
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("XDG_CACHE_HOME", dir)
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
 
 // bench is a device with kernels.
 type bench struct {

@@ -371,7 +371,7 @@ func parseParam(tokens []token, line int, kernel string) (param, error) {
 	}
 	declaration := tokens[:open]
 	last := declaration[len(declaration)-1].text
-	if !identifier.MatchString(last) || slices.Contains(spaces, last) || last == "half" || vectorType.MatchString(last) {
+	if !identifier.MatchString(last) || slices.Contains(spaces, last) || slices.Contains(reserved, last) || last == "half" || vectorType.MatchString(last) {
 		return fail("%s is no name", last)
 	}
 	p.name = last
@@ -443,7 +443,7 @@ func trampolines(kernels []kernel, file int) string {
 				argsBytes = fmt.Sprintf("sizeof(%s)", p.typ)
 			}
 		}
-		fmt.Fprintf(&code, "ZOO_APART static void zoo_run_%s(const ::zoo::Call& c, unsigned index) {\n\t(void)index;\n\t(void)c;\n\t::%s(%s);\n}\n",
+		fmt.Fprintf(&code, "ZOO_CALLER static void zoo_run_%s(const ::zoo::Call& c, unsigned index) {\n\t(void)index;\n\t(void)c;\n\t::%s(%s);\n}\n",
 			k.name, k.name, strings.Join(args, ", "))
 		fmt.Fprintf(&table, "\t{%q, zoo_run_%s, %s, %#xu, %#xu},\n", k.name, k.name, argsBytes, buffers, writable)
 	}

@@ -66,11 +66,11 @@ extern const zoo::Table* const zoo_tables[];  // null ends it
 zoo::Turn zoo_turn();
 
 // zoo_sync returns when all threads of the SIMD group have called it for the same operation.
-void zoo_sync(ZOO_TEXT operation) __attribute__((convergent));
+void zoo_sync(ZOO_TEXT operation) __attribute__((convergent, nomerge));
 
 // zoo_simd_barrier and zoo_barrier do so for a barrier that orders what is named.
-void zoo_simd_barrier(unsigned order) __attribute__((convergent));
-void zoo_barrier(unsigned order) __attribute__((convergent));
+void zoo_simd_barrier(unsigned order) __attribute__((convergent, nomerge));
+void zoo_barrier(unsigned order) __attribute__((convergent, nomerge));
 
 // zoo_atomic tells of an atomic access in a function that was called from site.
 void zoo_atomic(const volatile void* address, unsigned bytes, zoo::Atomic what, const void* site);

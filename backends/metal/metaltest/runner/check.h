@@ -61,22 +61,20 @@ public:
         uint64_t at = space_.window(0) + args_room - round_up(args.size(), 16);
         memcpy(reinterpret_cast<void*>(at), args.data(), args.size());
         call.buffers[0] = reinterpret_cast<void*>(at);
-        bound_[0] = {at, at + args.size(), false, false};
+        bound_[0].set(at, args.size(), false);
         at = space_.window(SharedWindow);
         call.shared = shared_bytes > 0 ? reinterpret_cast<void*>(at) : nullptr;
-        bound_[SharedWindow] = {at, at + shared_bytes, true, true};
+        bound_[SharedWindow].writable = bound_[SharedWindow].tracked = true;
+        bound_[SharedWindow].set(at, shared_bytes, false);
     }
 
     // bind makes a part of a buffer known at an index.
     void bind(unsigned index, const Buffer& buffer, const void* part, uint64_t size) {
-        Bound& b = bound_[index];
-        b.low = reinterpret_cast<uint64_t>(part);
-        b.high = b.low + size;
-        b.mapped = !buffer.writable;
+        bound_[index].set(reinterpret_cast<uint64_t>(part), size, !buffer.writable);
     }
 
-    // track follows who touches memory that the dispatch may write.
-    void track() {
+    // bound is called when all is bound: who touches memory that the dispatch may write is followed.
+    void bound() {
         for (unsigned i = 1; i < MaxBuffers; i++) {
             for (unsigned j = 1; j < MaxBuffers && bound_[i].high > 0; j++) {
                 uint64_t low = space_.offset(bound_[i].low), other = space_.offset(bound_[j].low);
@@ -109,45 +107,16 @@ public:
     }
 
     // touch checks an access of the running thread.
-    void touch(uint64_t address, uint64_t size, Kind kind, const void* site) {
+    __attribute__((always_inline)) void touch(uint64_t address, uint64_t size, Kind kind, const void* site) {
         uint64_t window = space_.index(address);
-        Worker& w = *Worker::running();
-        if (__builtin_expect(window >= Windows, 0)) {
-            elsewhere(w, address, size, kind, site);
-            return;
-        }
-        const Bound& b = bound_[window];
-        if (__builtin_expect(address < b.low || address + size > b.high, 0)) outside(w, unsigned(window), address, size, kind, site);
-        if (writes(kind)) {
-            if (__builtin_expect(!b.writable || b.mapped, 0)) read_only(w, unsigned(window), address, size, kind, site);
-        }
-        if (!b.tracked) return;
-        bool shared = window == SharedWindow;
-        Cells* cells = shared ? shared_cells_ + (address - b.low) : cells_ + space_.offset(address);
-        const Order& order = shared ? shared_ : device_;
-        Moment now;
-        now.thread = uint16_t(w.current->index);
-        now.simd = now.thread / SIMDWidth;
-        now.time = std::max(order.barrier, order.simd[now.simd]);
-        now.site = intern(site);
-        for (uint64_t i = 0; i < size; i++) {
-            Cells& c = cells[i];
-            if (__builtin_expect(shared && reads(kind) && c.written.time < group_, 0)) uninitialised(w, address + i, size, site);
-            const Cell* other = nullptr;
-            if (conflicts(order, c.written, now) && !(atomic(kind) && c.written.is(Cell::Atomic))) {
-                other = &c.written;
-            } else if (writes(kind) && conflicts(order, c.read, now)) {
-                other = &c.read;
-            }
-            if (__builtin_expect(other != nullptr, 0)) race(w, unsigned(window), address + i, kind, *other, other == &c.read, site);
-            if (kind == Kind::Write) {
-                c.written = {now.time, now.thread, now.site};
-            } else if (kind == Kind::Read) {
-                merge(order, c.read, now, 0);
-            } else {
-                merge(order, c.written, now, Cell::Atomic);
+        if (__builtin_expect(window < Windows, 1)) {
+            const Bound& b = bound_[window];
+            if (__builtin_expect(address >= b.low && address + size <= (writes(kind) ? b.write_high : b.high), 1)) {
+                if (b.tracked) track(unsigned(window), address, size, kind, site);
+                return;
             }
         }
+        refuse(window, address, size, kind, site);
     }
 
 private:
@@ -156,8 +125,15 @@ private:
     // Bound is the part of memory that an index may touch.
     struct Bound {
         uint64_t low = 0, high = 0;
+        uint64_t write_high = 0;  // high if it may be written, or else 0
         bool writable = false, tracked = false, mapped = false;
         uint64_t size() const { return high - low; }
+        void set(uint64_t from, uint64_t bytes, bool read_only) {
+            low = from;
+            high = from + bytes;
+            mapped = read_only;
+            write_high = writable && !mapped ? high : 0;
+        }
     };
 
     // Order is since when things are in order: for all memory of a kind.
@@ -178,6 +154,44 @@ private:
         uint32_t time;
         uint16_t thread, simd, site;
     };
+
+    // track follows who touches bytes of an index.
+    void track(unsigned window, uint64_t address, uint64_t size, Kind kind, const void* site) {
+        Worker& w = *Worker::running();
+        bool shared = window == SharedWindow;
+        Cells* cells = shared ? shared_cells_ + (address - bound_[window].low) : cells_ + space_.offset(address);
+        const Order& order = shared ? shared_ : device_;
+        Moment now;
+        now.thread = uint16_t(w.current->index);
+        now.simd = now.thread / SIMDWidth;
+        now.time = std::max(order.barrier, order.simd[now.simd]);
+        now.site = intern(site);
+        Cells before = {}, after = {};
+        for (uint64_t i = 0; i < size; i++) {
+            Cells& c = cells[i];
+            if (i > 0 && memcmp(&c, &before, sizeof c) == 0) {
+                c = after;  // as most often
+                continue;
+            }
+            before = c;
+            if (__builtin_expect(shared && reads(kind) && c.written.time < group_, 0)) uninitialised(w, address + i, size, site);
+            const Cell* other = nullptr;
+            if (conflicts(order, c.written, now) && !(atomic(kind) && c.written.is(Cell::Atomic))) {
+                other = &c.written;
+            } else if (writes(kind) && conflicts(order, c.read, now)) {
+                other = &c.read;
+            }
+            if (__builtin_expect(other != nullptr, 0)) race(w, window, address + i, kind, *other, other == &c.read, site);
+            if (kind == Kind::Write) {
+                c.written = {now.time, now.thread, now.site};
+            } else if (kind == Kind::Read) {
+                merge(order, c.read, now, 0);
+            } else {
+                merge(order, c.written, now, Cell::Atomic);
+            }
+            after = c;
+        }
+    }
 
     // conflicts tells whether somebody else touched a byte and nothing says that it was before.
     static bool conflicts(const Order& order, const Cell& c, const Moment& now) {
@@ -234,6 +248,18 @@ private:
         if (mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
             perror("map memory of the runner");
             _exit(1);
+        }
+    }
+
+    // refuse finds out what is wrong with an access, if anything is.
+    __attribute__((noinline)) void refuse(uint64_t window, uint64_t address, uint64_t size, Kind kind, const void* site) {
+        Worker& w = *Worker::running();
+        if (window >= Windows) {
+            elsewhere(w, address, size, kind, site);
+        } else if (address < bound_[window].low || address + size > bound_[window].high) {
+            outside(w, unsigned(window), address, size, kind, site);
+        } else {
+            read_only(w, unsigned(window), address, size, kind, site);
         }
     }
 

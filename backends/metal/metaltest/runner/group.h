@@ -249,7 +249,7 @@ private:
         fail("waits for %s, which not all threads reach", mine);
     }
 
-    static thread_local Worker* running_;
+    static __thread Worker* running_;
     Fiber* fibers_;
     SIMD* simds_;
     uint16_t queue_[MaxThreads];  // threads that can run
@@ -258,6 +258,6 @@ private:
     void* home_ = nullptr;
 };
 
-inline thread_local Worker* Worker::running_ = nullptr;
+inline __thread Worker* Worker::running_ = nullptr;
 
 }  // namespace zoo

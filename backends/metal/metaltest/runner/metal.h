@@ -24,7 +24,14 @@
 #else
 #define ZOO_APART __attribute__((nodebug))
 #endif
-#define ZOO_TOGETHER __attribute__((convergent)) ZOO_INLINE
+// ZOO_CALLER is for the functions that call kernels.
+#if defined(ZOO_CHECKED)
+#define ZOO_CALLER __attribute__((no_sanitize("address", "undefined")))
+#else
+#define ZOO_CALLER
+#endif
+// ZOO_TOGETHER is for functions that all threads of a SIMD group or of a group call.
+#define ZOO_TOGETHER __attribute__((convergent, nomerge)) ZOO_INLINE
 
 #if defined(ZOO_SPACES)
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -354,7 +361,7 @@ using metal::trunc;
 
 // Words of the language that C++ does not know. Every function may be one that
 // the threads of a group must enter together.
-#pragma clang attribute push(__attribute__((convergent)), apply_to = function)
+#pragma clang attribute push(__attribute__((convergent, nomerge)), apply_to = function)
 #if defined(ZOO_SPACES)
 #define device __global
 #define thread __private

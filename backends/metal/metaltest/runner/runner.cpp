@@ -367,7 +367,7 @@ private:
 #endif
         }
 #if defined(ZOO_CHECKED)
-        the_checker->track();
+        the_checker->bound();
 #endif
         itimerval limit = {};
         limit.it_value.tv_sec = time_t(options_.seconds);

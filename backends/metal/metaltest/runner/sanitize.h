@@ -153,13 +153,15 @@ void zoo_exact(const char* operation, float start, const float* left, unsigned l
     double total = 0;
     int lowest = INT32_MAX;
     for (unsigned i = 0; i <= n; i++) {
-        // A product of floats is exact as a double.
+        // A product of floats is exact as a double, and no such is below the normal ones.
         double x = i == n ? start : right == nullptr ? left[i * left_step] : double(left[i * left_step]) * right[i * right_step];
         if (x == 0) continue;
-        if (!std::isfinite(x)) return;  // so is the sum, in any order
-        int exponent;
-        int64_t digits = int64_t(std::ldexp(std::frexp(x, &exponent), 53));
-        lowest = std::min(lowest, exponent - 53 + __builtin_ctzll(uint64_t(digits)));
+        uint64_t word;
+        memcpy(&word, &x, sizeof word);
+        int exponent = int(word >> 52 & 0x7ff) - 1023;
+        if (exponent == 1024) return;  // what is not finite makes the sum so, in any order
+        uint64_t digits = word & ((1ull << 52) - 1);
+        lowest = std::min(lowest, digits == 0 ? exponent : exponent - 52 + __builtin_ctzll(digits));
         total += std::fabs(x);
     }
     if (total == 0 || total <= std::ldexp(1.0, int(bits) + lowest)) return;
