@@ -104,12 +104,19 @@ func (p *vecProduct) name() string {
 	return fmt.Sprintf("%s_%s_p%d", kind, strings.ReplaceAll(p.Matrix.Format.String(), "/", "x"), p.Planes)
 }
 
-// fits reports whether a group's memory is large enough for such an input.
+// fits reports whether a group's memory is large enough for the input that
+// arguments ask for, however many blocks there are. One that is just read always
+// fits; one that is computed takes four bytes a column besides its digits.
 func (p *vecProduct) fits(a *vecArgs, sharedBytes int) bool {
 	b := *a
-	b.Parts, b.Part[0].Blocks = 1, 1
-	_, ok := p.divide(&b, sharedBytes)
-	return ok
+	b.Parts = 1
+	for _, blocks := range []uint32{1, quant.MaxDim} { // with all SIMD groups sharing a block, and with none
+		b.Part[0].Blocks = blocks
+		if _, ok := p.divide(&b, sharedBytes); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // divide sets how the work is divided in arguments that say everything else, and
