@@ -250,9 +250,11 @@ func (d *device) Load(ctx context.Context, source string, kernels []string) erro
 	if err != nil {
 		return err
 	}
-	if d.process, err = start(path, d.options); err != nil {
-		return err
+	p, err := start(path, d.options)
+	if err != nil {
+		return fmt.Errorf("%w: start the runner: %w", metal.ErrDevice, err)
 	}
+	d.process = p
 	d.kernels, d.program, d.source = all, path, source
 	for _, b := range d.buffers {
 		if err := d.announce(b); err != nil {
@@ -474,9 +476,8 @@ func (d *device) Close() error {
 	if d.running > 0 {
 		return fmt.Errorf("close: %d submissions were not waited for", d.running)
 	}
-	var err error
 	if d.process != nil {
-		err = d.process.stop()
+		d.process.stop()
 	}
 	for _, b := range d.buffers {
 		d.free(b)
@@ -487,7 +488,7 @@ func (d *device) Close() error {
 	d.driver.counts.LiveDevices--
 	d.driver.counts.LiveLists -= len(d.lists)
 	d.driver.devices = slices.DeleteFunc(d.driver.devices, func(other *device) bool { return other == d })
-	return err
+	return nil
 }
 
 // kill ends the process.

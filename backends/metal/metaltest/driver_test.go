@@ -411,7 +411,7 @@ func TestEndless(t *testing.T) {
 	x := b.buffer(64)
 	clear(x.Bytes())
 	err := b.run(metal.Dispatch{Kernel: "sleep", Buffers: []metal.Binding{whole(x)}, Groups: [3]int{1, 1, 1}, Threads: 32})
-	if !errors.Is(err, metal.ErrDevice) || !strings.Contains(err.Error(), "kernel sleep, group (0, 0, 0), thread 0: does not end") {
+	if !errors.Is(err, metal.ErrDevice) || !strings.Contains(err.Error(), "kernel sleep") || !strings.Contains(err.Error(), "does not end") {
 		t.Error(err)
 	}
 }

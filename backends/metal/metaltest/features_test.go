@@ -184,7 +184,7 @@ var features = []feature{
 
 	// The language.
 	{"constant_table", "out[i] = Table[i % 4] + Big;", func(i, _, _ uint32) uint32 { return []uint32{2, 3, 5, 7}[i%4] + 300 }},
-	{"templates", "out[i] = twice<3>(i);", func(i, _, _ uint32) uint32 { return 6 * i }},
+	{"templates", "Shape<4> s = {i}; out[i] = twice<3>(i) + Shape<5>::Own + doubled(s.other) + tripled(1);", func(i, _, _ uint32) uint32 { return 8*i + 13 }},
 	{"references", "thread uint x = i; bump(x); Pair p = {x, 2}; thread Pair& q = p; q.b += q.a; out[i] = q.b;", func(i, _, _ uint32) uint32 { return i + 3 }},
 	{"structs", "device const Pair* p = reinterpret_cast<device const Pair*>(in); Pair q = p[i]; out[i] = q.a + q.b;", func(i, _, _ uint32) uint32 { return 4*i + 1 }},
 	{"arrays", "uint a[8]; for (uint k = 0; k < 8; k++) { a[k] = i + k; } uint sum = 0; for (uint k = 0; k < 8; k++) { sum += a[(k + i) % 8]; } out[i] = sum;", func(i, _, _ uint32) uint32 { return 8*i + 28 }},
@@ -197,6 +197,9 @@ func featureSource() (string, []string) {
 	b.WriteString(lines(
 		"constant uint Table[4] = {2, 3, 5, 7};",
 		"constant constexpr uint Big = 300;",
+		"template <uint N> struct Shape { static constant constexpr uint Own = 2 * N; uint other; };",
+		"constexpr uint doubled(uint x) { return 2 * x; }",
+		"static inline const uint tripled(const uint x) { return 3 * x; }",
 		"struct Pair { uint a, b; };",
 		"struct Args { uint words; float number; };",
 		"template <int N> inline uint twice(uint x) { return 2 * N * x; }",

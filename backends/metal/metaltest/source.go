@@ -90,6 +90,13 @@ var (
 	spaces = []string{"device", "constant", "threadgroup", "thread"}
 	// reserved are words of the language that C++ takes for names.
 	reserved = []string{"vertex", "fragment"}
+	// taken are functions of the language, which functions of the source cannot be named as.
+	taken = strings.Fields("abs absdiff acos acosh addsat all any asin asinh atan atan2 atanh ceil clamp clz copysign cos cosh cospi cross ctz " +
+		"determinant distance distance_squared divide dot exp exp10 exp2 extract_bits fabs faceforward fdim floor fma fmax fmax3 fmedian3 fmin " +
+		"fmin3 fmod fract frexp hadd ilogb insert_bits isfinite isinf isnan isnormal isordered isunordered ldexp length length_squared log log10 " +
+		"log2 mad24 madhi madsat max max3 median3 min min3 mix modf mul24 mulhi nan nextafter normalize popcount pow powr reflect refract " +
+		"reverse_bits rhadd rint rotate round rsqrt saturate select sign signbit sin sincos sinh sinpi smoothstep sqrt step subsat tan tanh tanpi " +
+		"transpose trunc threadgroup_barrier simdgroup_barrier")
 	// double is a number that C++ takes for a double, and Metal for a float.
 	double = regexp.MustCompile(`^(?:\d+\.\d*|\.\d+|\d+)(?:[eE]\d+)?$`)
 )
@@ -194,6 +201,12 @@ func (r *rewriter) token(i int) (int, error) {
 		return end, nil
 	case t.text[0] == '.' && len(t.text) > 1 || t.text[0] >= '0' && t.text[0] <= '9':
 		r.number(i)
+	case t.text == "static" || len(r.braces) == 0 && (t.text == "const" || t.text == "constexpr"):
+		if err := r.variable(i); err != nil {
+			return 0, err
+		}
+	case len(r.braces) == 0 && r.text(i+1) == "(" && slices.Contains(taken, t.text) && identifier.MatchString(r.text(i-1)):
+		return 0, problem(t.line, "%s is a function of the language: a function of the source needs another name", t.text)
 	case t.text == "{":
 		r.braces = append(r.braces, !r.declares(i) || r.inFunction())
 	case t.text == "}" && len(r.braces) > 0:
@@ -220,6 +233,30 @@ func (r *rewriter) token(i int) (int, error) {
 		}
 	}
 	return i + 1, r.pointer(i)
+}
+
+// variable refuses a variable outside of functions, or of a type, that is not in constant memory.
+func (r *rewriter) variable(i int) error {
+	t := r.tokens[i]
+	if t.text == "static" && r.inFunction() {
+		return problem(t.line, "variables of functions are not static")
+	}
+	from := i
+	for from > 0 && !slices.Contains([]string{";", "{", "}", ">", "(", ",", "<"}, r.text(from-1)) {
+		from--
+	}
+	if slices.Contains([]string{"(", ",", "<"}, r.text(from-1)) {
+		return nil // a parameter
+	}
+	for to := from; to < len(r.tokens); to++ {
+		switch r.text(to) {
+		case "constant", "(", "using", "typedef":
+			return nil
+		case "=", ";", "{":
+			return problem(t.line, "a variable outside of functions is constant")
+		}
+	}
+	return nil
 }
 
 // inFunction tells whether the present token is in a function.

@@ -241,7 +241,9 @@ public:
             n += snprintf(text + n, sizeof text - size_t(n), " at address %#lx", address);
         }
         Worker* w = Worker::running();
-        std::string all = (w ? w->where() + ": " : std::string("runner: ")) + text;
+        const Kernel* kernel = kernel_;
+        std::string where = w ? w->where() : kernel ? std::string("kernel ") + kernel->name : "runner";
+        std::string all = where + ": " + text;
         reply(Reply::Crash, 0, 0, all.c_str());
         _exit(2);
     }
@@ -372,7 +374,10 @@ private:
         itimerval limit = {};
         limit.it_value.tv_sec = time_t(options_.seconds);
         setitimer(ITIMER_PROF, &limit, nullptr);
-        return crew_.run(d, call);
+        kernel_ = d.kernel;
+        std::string problem = crew_.run(d, call);
+        kernel_ = nullptr;
+        return problem;
     }
 
     const Options& options_;
@@ -383,6 +388,7 @@ private:
     std::deque<In> requests_;
     std::unordered_map<uint32_t, List> lists_;
     std::vector<uint8_t> args_;
+    std::atomic<const Kernel*> kernel_{nullptr};  // that runs
     uint64_t dispatches_ = 0;
     bool lost_ = false;
 };
