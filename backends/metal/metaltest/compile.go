@@ -189,14 +189,13 @@ func (c *compiler) build(ctx context.Context, options Options, source string, na
 		return "", nil, err
 	}
 	code = "#include \"metal.h\"\n" + code + "\n#pragma clang attribute pop\n"
-	// The kernels are shared out over several files, so that several compilers can work.
-	files := make([][]kernel, max(1, min(runtime.NumCPU(), len(names)/4)))
+	kernels := make([]kernel, len(names))
 	for i, name := range names {
 		n := slices.IndexFunc(all, func(k kernel) bool { return k.name == name })
 		if n < 0 {
 			return "", nil, fmt.Errorf("%w: there is no kernel %s", metal.ErrKernel, name)
 		}
-		files[i%len(files)] = append(files[i%len(files)], all[n])
+		kernels[i] = all[n]
 	}
 	if err := os.CopyFS(dir, runnerFiles); err != nil {
 		return "", nil, err
@@ -214,35 +213,49 @@ func (c *compiler) build(ctx context.Context, options Options, source string, na
 		return "", nil, err
 	}
 	program, err := c.cached(ctx, key(base, []string{runner, code}, names, kernelFlags(options), spacesFlags), func(path string) error {
-		return c.link(ctx, options, dir, code, files, runner, path)
+		return c.link(ctx, options, dir, base, code, kernels, runner, path)
 	})
-	return program, slices.Concat(files...), err
+	return program, kernels, err
 }
 
-// link compiles kernels in several files and links them with the runner.
-func (c *compiler) link(ctx context.Context, options Options, dir, code string, files [][]kernel, runner, path string) error {
+// compiling limits how many compilers a process runs.
+var compiling = make(chan struct{}, runtime.NumCPU())
+
+// link compiles kernels, each by itself, since programs need them in many
+// combinations, and links them with the runner.
+func (c *compiler) link(ctx context.Context, options Options, dir, base, code string, kernels []kernel, runner, path string) error {
 	// This one is quick, and its messages are to the point.
-	if _, err := c.run(ctx, dir, code, spacesFlags...); err != nil {
+	spaces := key(base, []string{code}, spacesFlags)
+	if _, err := c.cached(ctx, spaces, func(path string) error {
+		if _, err := c.run(ctx, dir, code, spacesFlags...); err != nil {
+			return err
+		}
+		return os.WriteFile(path, nil, 0o600)
+	}); err != nil {
 		return err
 	}
-	args := []string{"-pthread", "-Wl,-z,muldefs", runner, "-o", path} // each file has all functions
-	group, compiling := errgroup.WithContext(ctx)
-	for i, kernels := range files {
-		text := code + trampolines(kernels, i)
-		if i == 0 {
-			text += tables(len(files))
-		}
-		object := filepath.Join(dir, fmt.Sprintf("kernels%d.o", i))
-		args = append(args, object)
-		group.Go(func() error {
-			_, err := c.run(compiling, dir, text, append(kernelFlags(options), "-I", ".", "-c", "-", "-o", object)...)
+	objects := make([]string, len(kernels))
+	group, together := errgroup.WithContext(ctx)
+	for i, k := range kernels {
+		group.Go(func() (err error) {
+			objects[i], err = c.cached(together, key(base, []string{code, k.name}, kernelFlags(options)), func(path string) error {
+				compiling <- struct{}{}
+				defer func() { <-compiling }()
+				_, err := c.run(together, dir, code+trampoline(k), append(kernelFlags(options), "-I", ".", "-c", "-", "-o", path)...)
+				return err
+			})
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	_, err := c.run(ctx, dir, "", args...)
+	list := filepath.Join(dir, "kernels.o")
+	if _, err := c.run(ctx, dir, table(kernels), "-x", "c++", "-I", ".", "-c", "-", "-o", list); err != nil {
+		return err
+	}
+	// The linker takes files of any name for what they hold.
+	_, err := c.run(ctx, dir, "", append([]string{"-pthread", "-o", path, list, runner}, objects...)...)
 	return err
 }
 

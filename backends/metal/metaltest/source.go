@@ -459,34 +459,32 @@ func parseParam(tokens []token, line int, kernel string) (param, error) {
 	return p, nil
 }
 
-// trampolines returns C++ that calls kernels, and a table of them, as one of several files.
-func trampolines(kernels []kernel, file int) string {
-	var code, table strings.Builder
-	code.WriteString("# 1 \"trampolines\"\n")
-	for _, k := range kernels {
-		args := make([]string, len(k.params))
-		argsBytes := "0"
-		buffers, writable := uint32(0), uint32(0)
-		for i, p := range k.params {
-			args[i] = p.argument()
-			if p.attribute != "buffer" {
-				continue
-			}
-			buffers |= 1 << p.index
-			if !p.readOnly {
-				writable |= 1 << p.index
-			}
-			if p.index == 0 && p.reference {
-				argsBytes = fmt.Sprintf("sizeof(%s)", p.typ)
-			}
+// trampoline returns C++ that calls a kernel, and describes it.
+func trampoline(k kernel) string {
+	args := make([]string, len(k.params))
+	argsBytes := "0"
+	buffers, writable := uint32(0), uint32(0)
+	for i, p := range k.params {
+		args[i] = p.argument()
+		if p.attribute != "buffer" {
+			continue
 		}
-		fmt.Fprintf(&code, "ZOO_CALLER static void zoo_run_%s(const ::zoo::Call& c, unsigned index) {\n\t(void)index;\n\t(void)c;\n\t::%s(%s);\n}\n",
-			k.name, k.name, strings.Join(args, ", "))
-		fmt.Fprintf(&table, "\t{%q, zoo_run_%s, %s, %#xu, %#xu},\n", k.name, k.name, argsBytes, buffers, writable)
+		buffers |= 1 << p.index
+		if !p.readOnly {
+			writable |= 1 << p.index
+		}
+		if p.index == 0 && p.reference {
+			argsBytes = fmt.Sprintf("sizeof(%s)", p.typ)
+		}
 	}
-	fmt.Fprintf(&code, "static const ::zoo::Kernel zoo_kernels[] = {\n%s\t{nullptr, nullptr, 0, 0, 0}};\n", table.String())
-	fmt.Fprintf(&code, "extern \"C\" const ::zoo::Table zoo_table_%d = {zoo_kernels, %d};\n", file, len(kernels))
-	return code.String()
+	return fmt.Sprintf(`# 1 "trampoline"
+ZOO_CALLER static void zoo_run(const ::zoo::Call& c, unsigned index) {
+	(void)index;
+	(void)c;
+	::%[1]s(%[2]s);
+}
+extern "C" const ::zoo::Kernel zoo_kernel_%[1]s = {%[1]q, zoo_run, %[3]s, %#[4]x, %#[5]x};
+`, k.name, strings.Join(args, ", "), argsBytes, buffers, writable)
 }
 
 // argument returns what a trampoline passes for a parameter.
@@ -507,13 +505,14 @@ func (p param) argument() string {
 	return fmt.Sprintf("%s(%s)", p.typ, words[0])
 }
 
-// tables returns C++ that lists the tables of so many files.
-func tables(files int) string {
+// table returns C++ that lists kernels.
+func table(kernels []kernel) string {
 	var code, list strings.Builder
-	for i := range files {
-		fmt.Fprintf(&code, "extern \"C\" const ::zoo::Table zoo_table_%d;\n", i)
-		fmt.Fprintf(&list, "&zoo_table_%d, ", i)
+	code.WriteString("#include \"abi.h\"\n")
+	for _, k := range kernels {
+		fmt.Fprintf(&code, "extern \"C\" const ::zoo::Kernel zoo_kernel_%s;\n", k.name)
+		fmt.Fprintf(&list, "&zoo_kernel_%s, ", k.name)
 	}
-	fmt.Fprintf(&code, "extern \"C\" const ::zoo::Table* const zoo_tables[] = {%snullptr};\n", list.String())
+	fmt.Fprintf(&code, "extern \"C\" const ::zoo::Kernel* const zoo_kernels[] = {%snullptr};\n", list.String())
 	return code.String()
 }

@@ -34,12 +34,6 @@ struct Kernel {
     unsigned writable;     // a bit for each of them that is not const
 };
 
-// Table is the kernels of one of the files that they are compiled as.
-struct Table {
-    const Kernel* kernels;
-    unsigned count;
-};
-
 #endif
 
 // Turn is a thread's place in the exchange of values within a SIMD group.
@@ -59,7 +53,7 @@ enum : unsigned { OrderDevice = 1, OrderShared = 2 };
 extern "C" {
 
 #if !defined(ZOO_SPACES)
-extern const zoo::Table* const zoo_tables[];  // null ends it
+extern const zoo::Kernel* const zoo_kernels[];  // null ends it
 #endif
 
 // zoo_turn returns where the calling thread puts its value.

@@ -288,19 +288,11 @@ private:
         return p;
     }
 
-    // kernel returns the one of a number, which counts through all tables.
-    static const Kernel* kernel(unsigned n) {
-        for (auto table = zoo_tables;; table++) {
-            if (n < (*table)->count) return &(*table)->kernels[n];
-            n -= (*table)->count;
-        }
-    }
-
     void record(In& in) {
         uint32_t id = in.u32(), count = in.u32();
         List list(count);
         for (Dispatch& d : list) {
-            d.kernel = kernel(in.u32());
+            d.kernel = zoo_kernels[in.u32()];
             d.threads = in.u32();
             d.shared_bytes = in.u32();
             for (unsigned& g : d.groups) g = in.u32();
