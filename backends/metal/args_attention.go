@@ -72,6 +72,7 @@ func (a *attentionArgs) launch(cache backends.CacheType, rows int) launch {
 type vecAttentionArgs struct {
 	Attention                  attentionArgs
 	Owner                      uint32 // 1 if key and value are new, 0 if they are in the cache
+	QueryWeighted, KeyWeighted uint32 // 1 if these norms have weights
 	QueryEps, KeyEps, ValueEps float32
 	AngleCols, AngleFirst      uint32 // of the table of sines and cosines, and where those of the rotation begin
 	Totals                     uint32 // how far behind the largest scores the totals begin, in floats

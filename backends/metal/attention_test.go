@@ -396,23 +396,26 @@ func TestVecAttention(t *testing.T) {
 	for _, c := range []struct {
 		heads
 		owner, pos, salt int
+		weighted         bool // the norms of query and key
 	}{
-		{heads{query: 8, kv: 1, dim: 256}, 1, 0, 0},
-		{heads{query: 8, kv: 1, dim: 256}, 1, 255, 0},
-		{heads{query: 8, kv: 1, dim: 256}, 1, 256, 0},
-		{heads{query: 8, kv: 1, dim: 256}, 0, 256, 0},
-		{heads{query: 8, kv: 2, dim: 64, window: 300, ring: 3}, 1, 900, 0},
-		{heads{query: 8, kv: 2, dim: 64, window: 300, ring: 3}, 0, 900, 0},
-		{heads{query: 4, kv: 2, dim: 20}, 1, 600, 0},
-		{heads{query: 6, kv: 2, dim: 18, window: 40, ring: 1}, 1, 270, 0},
-		{heads{query: 2, kv: 1, dim: 15}, 1, 257, 0},
-		{heads{query: 2, kv: 1, dim: 512}, 1, 300, 0},
-		{heads{query: 4, kv: 1, dim: 36}, 1, 258, 60},
-		{heads{query: 4, kv: 1, dim: 36}, 0, 258, 800},
+		{heads{query: 8, kv: 1, dim: 256}, 1, 0, 0, true},
+		{heads{query: 8, kv: 1, dim: 256}, 1, 255, 0, true},
+		{heads{query: 8, kv: 1, dim: 256}, 1, 256, 0, true},
+		{heads{query: 8, kv: 1, dim: 256}, 0, 256, 0, true},
+		{heads{query: 8, kv: 2, dim: 64, window: 300, ring: 3}, 1, 900, 0, true},
+		{heads{query: 8, kv: 2, dim: 64, window: 300, ring: 3}, 0, 900, 0, true},
+		{heads{query: 4, kv: 2, dim: 20}, 1, 600, 0, true},
+		{heads{query: 6, kv: 2, dim: 18, window: 40, ring: 1}, 1, 270, 0, true},
+		{heads{query: 2, kv: 1, dim: 15}, 1, 257, 0, true},
+		{heads{query: 2, kv: 1, dim: 512}, 1, 300, 0, true},
+		{heads{query: 4, kv: 1, dim: 36}, 1, 258, 60, true},
+		{heads{query: 4, kv: 1, dim: 36}, 0, 258, 800, true},
+		{heads{query: 4, kv: 2, dim: 15}, 1, 258, 0, false},
+		{heads{query: 4, kv: 2, dim: 32}, 0, 2, 0, false},
 	} {
 		for _, c.cache = range caches {
 			for _, n := range c.perGroup() {
-				t.Run(fmt.Sprintf("%v by %d at %d owner %d", c.heads, n, c.pos, c.owner), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%v by %d at %d owner %d weighted %v", c.heads, n, c.pos, c.owner, c.weighted), func(t *testing.T) {
 					rng := rand.New(rand.NewPCG(uint64(c.dim), uint64(n)))
 					slots := []sequence{c.sequence(rng, 5, 0), c.sequence(rng, c.pos+1-c.owner, c.salt)}
 					m := c.memory(rng, slots)
@@ -422,8 +425,8 @@ func TestVecAttention(t *testing.T) {
 					angles := floats(rng, 2*angleCols, 0)
 					blocks := c.pos/backends.BlockPositions + 2 // one more than there is
 					args := metal.VecAttentionArgs{
-						Attention: c.args(n), Owner: uint32(c.owner), QueryEps: 1e-6, KeyEps: 1e-5, ValueEps: 1e-4,
-						AngleCols: uint32(angleCols), AngleFirst: 2, Totals: uint32(blocks*c.query + 1),
+						Attention: c.args(n), Owner: uint32(c.owner), QueryWeighted: yes(c.weighted), KeyWeighted: yes(c.weighted),
+						QueryEps: 1e-6, KeyEps: 1e-5, ValueEps: 1e-4, AngleCols: uint32(angleCols), AngleFirst: 2, Totals: uint32(blocks*c.query + 1),
 					}
 					rows := step(1, row{pos: int32(c.pos), pages: int32(m.entries), angles: 1})
 					sums, largest := unset(blocks*c.query*c.dim), unset(2*blocks*c.query+1)
@@ -433,6 +436,10 @@ func TestVecAttention(t *testing.T) {
 					}
 					if c.owner == 0 {
 						operands[1], operands[2], operands[4] = unbound(), unbound(), unbound()
+					}
+					if !c.weighted {
+						operands[3], operands[4] = unbound(), unbound()
+						qWeight, kWeight = nil, nil
 					}
 					b := bench{t, device}
 					b.run("vec_attention_"+string(c.cache), args, metal.VecAttentionLaunch(&args, c.cache, blocks), operands...)

@@ -386,14 +386,13 @@ func (f *fuser) attention(i int) bool {
 func (f *fuser) attends(a attentionOps, ops []int) bool {
 	last := ops[len(ops)-1]
 	c := f.e.p.Caches[a.attention.Cache]
-	if a.query.In != a.query.Out || a.query.Out != a.attention.Query || a.query.Cols != c.HeadDim || a.query.Weight == program.None {
+	if a.query.In != a.query.Out || a.query.Out != a.attention.Query || a.query.Cols != c.HeadDim {
 		return false
 	}
 	private := []program.BufferID{a.query.Out}
 	if a.store != nil {
 		if a.store.Cache != a.attention.Cache || a.key.In != a.key.Out || a.key.Out != a.store.Key || a.value.Out != a.store.Value ||
-			a.key.Cols != c.HeadDim || a.value.Cols != c.HeadDim || a.key.Rotation != a.query.Rotation ||
-			a.key.Weight == program.None || a.value.Weight != program.None {
+			a.key.Cols != c.HeadDim || a.value.Cols != c.HeadDim || a.key.Rotation != a.query.Rotation || a.value.Weight != program.None {
 			return false
 		}
 		private = append(private, a.key.Out, a.value.Out)

@@ -151,13 +151,13 @@ func (f *fuser) vecAttention(o attentionOps) {
 	c := f.e.p.Caches[o.attention.Cache]
 	blocks := seenBlocks(c, f.key.blocks)
 	a := vecAttentionArgs{
-		Attention: f.attentionArgs(o.attention, blocks), QueryEps: o.query.Eps, AngleCols: uint32(f.e.mem.angleCols),
-		AngleFirst: uint32(f.e.mem.rotations[o.query.Rotation]), Totals: uint32(f.e.parts.totals),
+		Attention: f.attentionArgs(o.attention, blocks), QueryWeighted: yes(o.query.Weight != program.None), QueryEps: o.query.Eps,
+		AngleCols: uint32(f.e.mem.angleCols), AngleFirst: uint32(f.e.mem.rotations[o.query.Rotation]), Totals: uint32(f.e.parts.totals),
 	}
 	queryWeight, _ := f.weight(o.query.Weight)
 	var key, value, keyWeight Binding
 	if o.store != nil {
-		a.Owner, a.KeyEps, a.ValueEps = 1, o.key.Eps, o.value.Eps
+		a.Owner, a.KeyWeighted, a.KeyEps, a.ValueEps = 1, yes(o.key.Weight != program.None), o.key.Eps, o.value.Eps
 		key, value = f.at[o.key.In], f.at[o.value.In]
 		keyWeight, _ = f.weight(o.key.Weight)
 	}

@@ -41,15 +41,6 @@ struct HeadState {
     uint spare[2];
 };
 
-// Thread is a thread's place in its group.
-struct Thread {
-    uint index; // in the group
-    uint count; // of the group's threads
-    uint lane;  // in the SIMD group
-    uint simd;  // the SIMD group
-    uint simds; // of the group
-};
-
 // AttentionShared is a group's memory. Words hold floats, or the two digits of an integer.
 struct AttentionShared {
     threadgroup HeadState* heads; // [H]

@@ -5,45 +5,54 @@
 
 struct VecAttentionArgs {
     AttentionArgs attention;
-    uint owner;       // 1 if the row's key and value are new, 0 if they are in the cache
+    uint owner;          // 1 if the row's key and value are new, 0 if they are in the cache
+    uint query_weighted; // 1 if the norm of queries has a weight
+    uint key_weighted;   // 1 if that of keys has one
     float query_eps;
     float key_eps;
     float value_eps;
-    uint angle_cols;  // of the table of sines and cosines
-    uint angle_first; // where those of the rotation begin
-    uint totals;      // how far behind the largest scores the totals begin, in floats
+    uint angle_cols;     // of the table of sines and cosines
+    uint angle_first;    // where those of the rotation begin
+    uint totals;         // how far behind the largest scores the totals begin, in floats
 };
 
-// prepare_head writes the norm of a head, times weight unless null, as
-// caches of a type keep it. With angles, the halves are rotated: the sines of dim/2 angles come
-// first, then the cosines. A SIMD group does it.
+// HeadNorm is the norm of a head, and what becomes of the head after it.
+struct HeadNorm {
+    float eps;
+    float keep_step; // of the codes that it is kept as
+    bool weighted;   // it is multiplied with a weight
+    bool rotated;    // its halves are rotated
+};
+
+// prepare_head writes the norm of a head as caches of a type keep it. Of the
+// angles of a rotation the sines come first, then the cosines. A SIMD group does it.
 template <typename T>
 inline void prepare_head(threadgroup uint* out, device const float* x, device const float* weight, device const float* angles,
-                         uint dim, float eps, float keep_step, uint lane) {
-    float inverse = inverse_rms(x, dim, eps, lane);
+                         uint dim, HeadNorm norm, uint lane) {
+    float inverse = inverse_rms(x, dim, norm.eps, lane);
     uint half_dim = dim / 2;
     for (uint i = lane; i < half_dim; i += SIMDWidth) {
         float a = x[i] * inverse, b = x[half_dim + i] * inverse;
-        if (weight != nullptr) {
+        if (norm.weighted) {
             a *= weight[i];
             b *= weight[half_dim + i];
         }
-        if (angles != nullptr) {
+        if (norm.rotated) {
             float sine = angles[i], cosine = angles[half_dim + i];
             float a_cosine = a * cosine, b_sine = b * sine;
             float b_cosine = b * cosine, a_sine = a * sine;
             a = a_cosine - b_sine;
             b = b_cosine + a_sine;
         }
-        out[i] = keep<T>(a, keep_step);
-        out[half_dim + i] = keep<T>(b, keep_step);
+        out[i] = keep<T>(a, norm.keep_step);
+        out[half_dim + i] = keep<T>(b, norm.keep_step);
     }
     if (lane == 0 && dim % 2 != 0) {
         float a = x[dim - 1] * inverse;
-        if (weight != nullptr) {
+        if (norm.weighted) {
             a *= weight[dim - 1];
         }
-        out[dim - 1] = keep<T>(a, keep_step);
+        out[dim - 1] = keep<T>(a, norm.keep_step);
     }
 }
 
@@ -119,11 +128,14 @@ inline void vec_attend(constant VecAttentionArgs& all, device const float* query
     uint heads = own ? H + 2 : H;
     for (uint h = t.simd; h < heads; h += t.simds) {
         if (h < H) {
-            prepare_head<float>(s.query + h * s.padded, query + (head + h) * dim, query_weight, turn, dim, all.query_eps, 0, t.lane);
+            HeadNorm norm = {all.query_eps, 0, all.query_weighted != 0, true};
+            prepare_head<float>(s.query + h * s.padded, query + (head + h) * dim, query_weight, turn, dim, norm, t.lane);
         } else if (h == H) {
-            prepare_head<T>(own_key, key + kv_head * dim, key_weight, turn, dim, all.key_eps, args.key_scale, t.lane);
+            HeadNorm norm = {all.key_eps, args.key_scale, all.key_weighted != 0, true};
+            prepare_head<T>(own_key, key + kv_head * dim, key_weight, turn, dim, norm, t.lane);
         } else {
-            prepare_head<T>(own_value, value + kv_head * dim, nullptr, nullptr, dim, all.value_eps, args.value_scale, t.lane);
+            HeadNorm norm = {all.value_eps, args.value_scale, false, false};
+            prepare_head<T>(own_value, value + kv_head * dim, key_weight, turn, dim, norm, t.lane);
         }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);

@@ -20,6 +20,15 @@ constant constexpr uint Lanes = 16;
 // SIMDWidth is the number of threads of a SIMD group.
 constant constexpr uint SIMDWidth = 32;
 
+// Thread is a thread's place in its group.
+struct Thread {
+    uint index; // in the group
+    uint count; // of the group's threads
+    uint lane;  // in the SIMD group
+    uint simd;  // the SIMD group
+    uint simds; // of the group
+};
+
 // Step heads the list of rows that a step works on.
 struct Step {
     uint live; // number of rows

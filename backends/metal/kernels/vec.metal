@@ -75,15 +75,6 @@ struct VecBuffers {
     device const float* blocks; // of an attention: [block][heads] largest scores, then totals
 };
 
-// VecThread is a thread of a group.
-struct VecThread {
-    uint index; // in the group
-    uint count; // of the group's threads
-    uint lane;  // in the SIMD group
-    uint simd;  // the SIMD group
-    uint simds; // of the group
-};
-
 // What lies at fixed places of the shared memory: one float; a word for each
 // SIMD group; a word for each of these and digit; then digits, and before there are any what blocks are weighted with.
 constant constexpr uint VecTopsAt = 16;
@@ -106,7 +97,7 @@ inline float later_peak(float earlier, float later) {
 // new one with the other, [head][block][2]. tops and totals are those of the
 // blocks before, and become those of all so far, [head].
 inline void vec_weights(constant VecArgs& args, device const float* blocks, threadgroup float* weights, threadgroup float* tops,
-                        threadgroup float* totals, uint first, uint end, VecThread t) {
+                        threadgroup float* totals, uint first, uint end, Thread t) {
     for (uint h = t.simd; h < args.heads; h += t.simds) {
         const uint block = min(first + t.lane, end - 1);
         const float largest = blocks[block * args.heads + h];
@@ -144,7 +135,7 @@ inline void vec_weights(constant VecArgs& args, device const float* blocks, thre
 }
 
 // vec_attention puts the blocks of an attention together.
-inline void vec_attention(constant VecArgs& args, thread const VecBuffers& b, threadgroup float* x, threadgroup float* weights, VecThread t) {
+inline void vec_attention(constant VecArgs& args, thread const VecBuffers& b, threadgroup float* x, threadgroup float* weights, Thread t) {
     const uint pos = rows_of(b.step)[0].pos;
     const uint from = args.window != 0 && pos + 1 > args.window ? pos + 1 - args.window : 0;
     const uint blocks = pos / BlockPositions - from / BlockPositions + 1;
@@ -176,7 +167,7 @@ inline void vec_attention(constant VecArgs& args, thread const VecBuffers& b, th
 }
 
 // vec_inverse computes the inverse_rms of the input for all threads.
-inline float vec_inverse(threadgroup float* result, threadgroup const float* x, uint cols, float eps, VecThread t) {
+inline float vec_inverse(threadgroup float* result, threadgroup const float* x, uint cols, float eps, Thread t) {
     threadgroup_barrier(mem_flags::mem_threadgroup); // the input is there
     if (t.simd == 0) {
         const float inverse = inverse_rms(x, cols, eps, t.lane);
@@ -194,7 +185,7 @@ inline bool vec_computes(constant VecArgs& args) {
 }
 
 // vec_input computes the input. A thread works on the same columns all the time.
-inline void vec_input(constant VecArgs& args, thread const VecBuffers& b, threadgroup uchar* shared, bool keeps, VecThread t) {
+inline void vec_input(constant VecArgs& args, thread const VecBuffers& b, threadgroup uchar* shared, bool keeps, Thread t) {
     threadgroup float* x = reinterpret_cast<threadgroup float*>(shared + args.input);
     threadgroup float* inverse = reinterpret_cast<threadgroup float*>(shared);
     if (args.heads != 0) {
@@ -260,7 +251,7 @@ inline float4 vec_four(constant VecArgs& args, device const float* in, threadgro
 // vec_scale returns the step of the input's grid: the static one or, with fixed
 // point, that of the largest magnitude. As integers magnitudes are in the order
 // of floats, and what is not a number is larger than all of them.
-inline float vec_scale(constant VecArgs& args, float grid, device const float* in, threadgroup uchar* shared, VecThread t) {
+inline float vec_scale(constant VecArgs& args, float grid, device const float* in, threadgroup uchar* shared, Thread t) {
     threadgroup_barrier(mem_flags::mem_threadgroup); // the input is there
     if (grid != 0) {
         return grid;
@@ -346,7 +337,7 @@ inline float4 vec_integers(float4 four, VecGrid g) {
 // makes of a plane in total or, with groups of columns, group_sums [plane][group] for each.
 template <uint Bits, uint Planes, bool Grouped>
 inline void vec_digits(constant VecArgs& args, VecGrid grid, device const float* in, threadgroup uchar* shared, uint first, uint steps,
-                       thread uint* sums, VecThread t) {
+                       thread uint* sums, Thread t) {
     constexpr uint Fields = 8 / Bits;
     const bool computed = vec_computes(args);
     threadgroup const float* x = reinterpret_cast<threadgroup const float*>(shared + args.input);

@@ -229,7 +229,7 @@ inline float vec_finish(thread const uint* totals, thread const uint* surplus, f
 }
 
 // vec_peaks writes the largest of each run of 256 results of the group. A lane has eight neighbours of these.
-inline void vec_peaks(device float* peaks, threadgroup const float* results, uint count, VecThread t) {
+inline void vec_peaks(device float* peaks, threadgroup const float* results, uint count, Thread t) {
     threadgroup_barrier(mem_flags::mem_threadgroup); // all results are there
     const uint runs = (count + 255) / 256;
     for (uint run = t.simd; run < runs; run += t.simds) {
@@ -263,7 +263,7 @@ inline uint vec_first(constant VecArgs& args, uint group, thread uint& part) {
 // vec_surplus adds what the SIMD groups have of the surplus of a chunk, [plane], to
 // that of all. It waits until everything is there.
 template <uint Planes>
-inline void vec_surplus(thread uint* surplus, thread const uint* sums, threadgroup uchar* shared, VecThread t) {
+inline void vec_surplus(thread uint* surplus, thread const uint* sums, threadgroup uchar* shared, Thread t) {
     threadgroup uint* all = reinterpret_cast<threadgroup uint*>(shared + VecSumsAt);
     #pragma clang loop unroll(full)
     for (uint p = 0; p < Planes; p++) {
@@ -281,7 +281,7 @@ inline void vec_surplus(thread uint* surplus, thread const uint* sums, threadgro
 
 // vec_join adds the totals of the SIMD groups that share a block, [plane]; the first of them gets the sums.
 template <uint Planes>
-inline void vec_join(thread uint* totals, threadgroup uchar* work, bool again, VecShare s, VecThread t) {
+inline void vec_join(thread uint* totals, threadgroup uchar* work, bool again, VecShare s, Thread t) {
     threadgroup uint* all = reinterpret_cast<threadgroup uint*>(work);
     if (again) {
         threadgroup_barrier(mem_flags::mem_threadgroup); // those before are added
@@ -301,7 +301,7 @@ inline void vec_join(thread uint* totals, threadgroup uchar* work, bool again, V
 
 // vec_product computes the results of a group: with Pairs those of gate and up, whose blocks alternate.
 template <uint Bits, uint Planes, bool Grouped, bool Pairs>
-inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar* shared, uint group, VecThread t) {
+inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar* shared, uint group, Thread t) {
     constexpr uint Blocks = Pairs ? 2 : 1;
     if (b.step->live == 0) {
         return;
@@ -452,7 +452,7 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
                      uint3 size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],                        \
                      uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {              \
         VecBuffers b = {weights, step, in, state_in, state_out, add_weight, norm_weight, normed, out, factors, peaks, blocks}; \
-        VecThread t = {index, size.x, lane, simd, simds};                                                                   \
+        Thread t = {index, size.x, lane, simd, simds};                                                                   \
         vec_product<BITS, PLANES, GROUPED, PAIRS>(args, b, shared, group.x, t);                                              \
     }
 #define VEC_PRODUCTS(FORMAT, BITS, GROUPED)                             \
