@@ -30,11 +30,11 @@ const (
 
 // vecPart is VecPart: a run of rows of the matrix.
 type vecPart struct {
-	FirstBlock uint32 // of the part in the matrix; of gate_up that of gate
-	Blocks     uint32 // of 16 results
-	Rows       uint32 // the number of results
-	Out        uint32 // where in the output they go, in floats
-	InGrid     float32
+	FirstBlock uint32  // of the part in the matrix; of gate_up that of gate
+	Blocks     uint32  // of 16 results
+	Rows       uint32  // the number of results
+	Out        uint32  // where in the output they go, in floats
+	InGrid     float32 // 0 for fixed point, as all input grids; of gate_up that of gate
 	OutGrid    float32
 }
 
@@ -65,7 +65,8 @@ type vecArgs struct {
 	GELUFirst uint32 // where the factors begin
 	Softcap   uint32 // 1 for cap * tanh(product / cap)
 	Cap       float32
-	Peaks     uint32 // 1 to find the largest of each run of 256 results
+	Peaks     uint32  // 1 to find the largest of each run of 256 results
+	UpInGrid  float32 // of gate_up, as in vecPart for up
 	UpGrid    float32
 
 	vecDivision
@@ -81,6 +82,7 @@ type vecDivision struct {
 	Chunk       uint32 // tiles of the input whose digits are there at a time
 	Batch       uint32 // tiles after which groups of columns are added up
 	GroupSums   uint32 // in bytes, as those that follow
+	Second      uint32 // how far behind gate's digits and sums those of up begin, 0 if they take turns or are the same
 	Input       uint32
 	Work        uint32
 	Results     uint32
@@ -183,10 +185,16 @@ func (a *vecArgs) groups(groupBlocks int) (n int) {
 // computed reports whether the input is computed, and not just read.
 func (a *vecArgs) computed() bool { return a.Heads|a.Add|a.Norm != 0 }
 
+// differs reports whether gate and up have digits of their own.
+func (p *vecProduct) differs(a *vecArgs) bool { return p.GateUp && a.UpInGrid != a.Part[0].InGrid }
+
 // inputCost estimates the instructions that the SIMD groups of a group need for the input.
 func (p *vecProduct) inputCost(a *vecArgs) int {
 	column := 12 + 7*p.Planes
-	if a.Part[0].InGrid == 0 {
+	if p.differs(a) {
+		column *= 2
+	}
+	if a.Part[0].InGrid == 0 || p.GateUp && a.UpInGrid == 0 {
 		column += 10
 	}
 	if a.computed() {
@@ -263,21 +271,26 @@ func (p *vecProduct) batches(chunk, splits int) (all []int) {
 }
 
 // memory lays out the memory of a group and returns its size. What is computed
-// takes the place of the input where that is no longer needed.
+// takes the place of the input where that is no longer needed. Gate and up take
+// turns with their digits where these are made anew all the time.
 func (p *vecProduct) memory(a *vecArgs, groupBlocks, teams, splits, chunk, batch int) (vecDivision, int) {
 	d := vecDivision{GroupBlocks: uint32(groupBlocks), Splits: uint32(splits), Chunk: uint32(chunk), Batch: uint32(batch)}
-	digits := 2 * chunk * vecTileSteps * p.Matrix.StepCols() * p.Planes
-	at := vecDigitsAt + alignUp(max(digits, 4*int(a.Heads)*(2*vecBlocks+2)), 16)
-	d.GroupSums = uint32(at)
+	size := 2 * chunk * vecTileSteps * p.Matrix.StepCols() * p.Planes
+	d.GroupSums = uint32(vecDigitsAt + size)
 	work := 0
 	switch {
 	case p.Matrix.Group > 0:
 		groups := vecTileSteps * p.Matrix.StepCols() / p.Matrix.Group // of a tile
-		at += 4 * p.Planes * chunk * groups
+		size += 4 * p.Planes * chunk * groups
 		work = 4 * teams * batch * groups * quant.BlockRows
 	case splits > 1:
 		work = 4 * teams * splits * p.Planes * SIMDWidth
 	}
+	if p.differs(a) && chunk == p.tiles() {
+		d.Second = uint32(size)
+		size *= 2
+	}
+	at := vecDigitsAt + alignUp(max(size, 4*int(a.Heads)*(2*vecBlocks+2)), 16)
 	results := 0
 	if a.Peaks != 0 {
 		results = 4 * groupBlocks * quant.BlockRows

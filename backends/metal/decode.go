@@ -211,7 +211,7 @@ type epilogue struct {
 func (f *fuser) linear(i int) bool {
 	o := f.e.p.Ops[i].Linear
 	m := f.e.p.Weights[o.Weight].Matrix
-	if !m.Codes() || len(o.Parts) > maxParts || !f.fits(vecProduct{Matrix: m, Planes: f.planes(o.Parts)}, o.In) {
+	if !m.Codes() || len(o.Parts) > maxParts || !f.fits(vecProduct{Matrix: m, Planes: f.planes(o.Parts)}, vecArgs{Peaks: 1}, o.In) {
 		return false
 	}
 	parts := f.join(i, o)
@@ -231,10 +231,10 @@ func (f *fuser) planes(parts []program.Part) (planes int) {
 	return planes
 }
 
-// fits reports whether the memory of a group suffices for a product with what
-// is pending of its input. If it does not but would without that, the input is settled.
-func (f *fuser) fits(p vecProduct, in program.BufferID) bool {
-	a := vecArgs{Cols: uint32(p.Matrix.Cols), Peaks: 1}
+// fits reports whether the memory of a group suffices for a product with some
+// arguments and what is pending of its input. If it does not but would without that, the input is settled.
+func (f *fuser) fits(p vecProduct, a vecArgs, in program.BufferID) bool {
+	read := a
 	if f.normed != nil && f.normed.Out == in {
 		a.Norm = 1
 	}
@@ -249,7 +249,7 @@ func (f *fuser) fits(p vecProduct, in program.BufferID) bool {
 		return true
 	}
 	f.settle(in)
-	return a.computed() && p.fits(&vecArgs{Cols: a.Cols, Peaks: 1}, shared)
+	return a.computed() && p.fits(&read, shared)
 }
 
 // join returns the parts of a product and of those behind it that multiply the
@@ -308,12 +308,13 @@ func (f *fuser) gateUp(i int) bool {
 	o := f.e.p.Ops[i].GateUp
 	m := f.e.p.Weights[o.Weight].Matrix
 	gate, up := f.e.rounding(o.Gate), f.e.rounding(o.Up)
-	if gate.InScale != up.InScale || !f.fits(vecProduct{Matrix: m, Planes: f.e.planes(gate), GateUp: true}, o.In) {
+	v := vecProduct{Matrix: m, Planes: max(f.e.planes(gate), f.e.planes(up)), GateUp: true}
+	if !f.fits(v, vecArgs{Part: [maxParts]vecPart{{InGrid: gate.InScale}}, UpInGrid: up.InScale}, o.In) {
 		return false
 	}
 	p := f.take(i, o.In)
 	f.overwrite(o.Out)
-	f.vecGateUp(o, m, p)
+	f.vecGateUp(o, v, p)
 	return true
 }
 
@@ -412,7 +413,7 @@ func (f *fuser) combines(i int, a *program.Attention) bool {
 			return false
 		}
 		p := vecProduct{Matrix: f.e.p.Weights[op.Linear.Weight].Matrix, Planes: f.planes(op.Linear.Parts)}
-		return p.Matrix.Codes() && p.fits(&vecArgs{Cols: uint32(p.Matrix.Cols), Heads: uint32(a.Heads), Peaks: 1}, f.e.device.Info().SharedBytes)
+		return p.Matrix.Codes() && p.fits(&vecArgs{Heads: uint32(a.Heads), Peaks: 1}, f.e.device.Info().SharedBytes)
 	}
 	return false
 }

@@ -124,17 +124,16 @@ func (f *fuser) vecLinear(o *program.Linear, m quant.Matrix, parts []program.Par
 }
 
 // vecGateUp records a gated product.
-func (f *fuser) vecGateUp(o *program.GateUp, m quant.Matrix, p prologue) {
+func (f *fuser) vecGateUp(o *program.GateUp, v vecProduct, p prologue) {
 	gate, up := f.e.rounding(o.Gate), f.e.rounding(o.Up)
-	v := vecProduct{Matrix: m, Planes: f.e.planes(gate), GateUp: true}
-	a, buffers := f.vecArgs(m, v.Planes, p)
+	a, buffers := f.vecArgs(v.Matrix, v.Planes, p)
 	buffers[0], _ = f.weight(o.Weight)
 	buffers[8] = f.at[o.Out]
 	rows := f.cols(o.Out)
-	a.Parts, a.UpGrid = 1, up.OutScale
+	a.Parts, a.UpInGrid, a.UpGrid = 1, up.InScale, up.OutScale
 	a.Part[0] = vecPart{Blocks: uint32(ceilDiv(rows, quant.BlockRows)), Rows: uint32(rows), InGrid: gate.InScale, OutGrid: gate.OutScale}
 	f.addVec(v, a, buffers)
-	f.multiplies("gate and up", m, int(m.SizeBytes()))
+	f.multiplies("gate and up", v.Matrix, int(v.Matrix.SizeBytes()))
 }
 
 // addVec appends a product that is known to fit.
@@ -162,8 +161,10 @@ func (f *fuser) vecAttention(o attentionOps) {
 		keyWeight, _ = f.weight(o.key.Weight)
 	}
 	sums, largest := f.e.parts.of(o.attention, c, blocks)
+	angles := f.e.mem.angles
+	angles.Size = 4 * f.e.mem.angleCols * maxBurst // those of a single row, or of a burst's rows in turn
 	f.add(f.cacheKernel("vec_attention"), a, a.launch(f.e.opts.Cache, blocks),
-		f.at[o.query.In], key, value, queryWeight, keyWeight, f.e.mem.angles, f.step,
+		f.at[o.query.In], key, value, queryWeight, keyWeight, angles, f.step,
 		whole(f.e.caches.table), whole(f.e.caches.arena), sums, largest)
 }
 

@@ -31,7 +31,8 @@ type vecCase struct {
 	codes fill
 
 	inGrids, outGrids []float32 // of each part
-	upGrid, mul       float32
+	upInGrid, upGrid  float32
+	mul               float32
 
 	heads, window, pos int // of an attention
 	add, norm          norming
@@ -51,9 +52,9 @@ type vecCase struct {
 
 // String describes a case.
 func (c *vecCase) String() string {
-	return fmt.Sprintf("%s %dx%d rows %d skip %d codes %d in %v out %v,%v mul %v heads %d window %d pos %d add %d norm %d kept %v gelu %v cap %v peaks %v divided %d,%d shared %d",
+	return fmt.Sprintf("%s %dx%d rows %d skip %d codes %d in %v out %v,%v mul %v heads %d window %d pos %d add %d norm %d kept %v gelu %v cap %v peaks %v divided %d,%d shared %d up in %v",
 		metal.VecName(&c.VecProduct), c.Matrix.Rows, c.Matrix.Cols, c.rows, c.skip, c.codes, c.inGrids, c.outGrids, c.upGrid, c.mul,
-		c.heads, c.window, c.pos, c.add, c.norm, c.kept, c.gelu, c.cap, c.peaks, c.groupBlocks, c.splits, c.shared)
+		c.heads, c.window, c.pos, c.add, c.norm, c.kept, c.gelu, c.cap, c.peaks, c.groupBlocks, c.splits, c.shared, c.upInGrid)
 }
 
 // limits are the largest magnitudes of fixed point of one to three digits.
@@ -71,7 +72,7 @@ func (c *vecCase) check(b *bench, rng *rand.Rand) {
 		Cols: uint32(cols), Limit: limits[c.Planes], Heads: uint32(c.heads), Window: uint32(c.window),
 		Add: yes(c.add != noNorm), AddWeighted: yes(c.add == weightedNorm), AddEps: 1e-6, AddMul: 0.75,
 		Norm: yes(c.norm != noNorm), NormWeighted: yes(c.norm == weightedNorm), NormEps: 1e-5, NormKept: yes(c.kept),
-		Mul: c.mul, GELU: yes(c.gelu), GELUFirst: 3, Softcap: yes(c.cap != 0), Cap: c.cap, Peaks: yes(c.peaks), UpGrid: c.upGrid,
+		Mul: c.mul, GELU: yes(c.gelu), GELUFirst: 3, Softcap: yes(c.cap != 0), Cap: c.cap, Peaks: yes(c.peaks), UpInGrid: c.upInGrid, UpGrid: c.upGrid,
 		Parts: uint32(len(c.rows)),
 	}
 	blocks, results := 0, 0
@@ -138,7 +139,7 @@ func (c *vecCase) check(b *bench, rng *rand.Rand) {
 		part := &a.Part[i]
 		y := c.multiply(w, x, int(part.FirstBlock), int(part.Blocks), each, part.InGrid, part.OutGrid)
 		if c.GateUp {
-			set.GELUMul(y, y, c.multiply(w, x, int(part.FirstBlock)+1, int(part.Blocks), each, part.InGrid, c.upGrid))
+			set.GELUMul(y, y, c.multiply(w, x, int(part.FirstBlock)+1, int(part.Blocks), each, c.upInGrid, c.upGrid))
 		}
 		y = y[:rows]
 		if c.gelu {
@@ -367,6 +368,10 @@ func randomVec(rng *rand.Rand, p metal.VecProduct) *vecCase {
 	}
 	if p.GateUp && chance(2) {
 		c.upGrid = rng.Float32()
+	}
+	c.upInGrid = c.inGrids[0]
+	if p.GateUp && chance(2) { // another one, or fixed point beside a static one
+		c.upInGrid = []float32{0, 0.01 + rng.Float32()*0.05}[rng.IntN(2)]
 	}
 	if chance(3) {
 		c.mul = rng.Float32()

@@ -178,7 +178,7 @@ func TestVecExtremes(t *testing.T) {
 				}
 				if p.Planes == 1 {
 					c := extreme(p, 3200) // all digits -128
-					c.codes, c.change, c.inGrids[0] = mostCodes, inputs["lowest"], 1
+					c.codes, c.change, c.inGrids[0], c.upInGrid = mostCodes, inputs["lowest"], 1, 1
 					c.check(b, rng)
 				}
 				if !p.GateUp {
@@ -235,7 +235,7 @@ func TestVecOddNumbers(t *testing.T) {
 					for j, rescale := range scales {
 						c := extreme(p, 96)
 						c.codes, c.change, c.rescale = anyCodes, change, rescale
-						c.inGrids[0], c.outGrids[0] = float32(i%2), float32(i/2%2)*100
+						c.inGrids[0], c.outGrids[0], c.upInGrid = float32(i%2), float32(i/2%2)*100, float32(j%2)
 						c.peaks, c.norm, c.add = !p.GateUp, norming(j), norming((i+j)%4%3)
 						if c.peaks {
 							c.rows[0] = 530
@@ -260,27 +260,34 @@ func TestVecDivision(t *testing.T) {
 		gateUp, computed bool
 		heads            int
 		peaks            bool
+		differs          bool // up has an input grid of its own
 	}{
-		{"query key value", quant.Int4, []int{2048, 256, 256}, 1536, 1, false, true, 0, false},
-		{"attention out", quant.Int4, []int{1536}, 2048, 1, false, true, 8, false},
-		{"gate and up", quant.Int2, []int{12288}, 1536, 1, true, true, 0, false},
-		{"down", quant.Int2, []int{1536}, 12288, 1, false, false, 0, false},
-		{"down of floats", quant.Int2, []int{1536}, 12288, 3, false, false, 0, false},
-		{"head", quant.Int2, []int{262144}, 1536, 3, false, true, 0, true},
-		{"per-layer gate", quant.Int8, []int{256}, 1536, 1, false, true, 0, false},
-		{"per-layer projection", quant.Int8, []int{1536}, 256, 1, false, false, 0, false},
-		{"groups, query key value", quant.Int4x32, []int{2048, 512, 512}, 2560, 3, false, true, 0, false},
-		{"groups, attention out", quant.Int4x32, []int{2560}, 4096, 3, false, true, 8, false},
-		{"groups, gate and up", quant.Int4x32, []int{10240}, 2560, 3, true, true, 0, false},
-		{"groups, down", quant.Int4x32, []int{2560}, 10240, 3, false, false, 0, false},
-		{"groups, head", quant.Int4x32, []int{262144}, 2560, 3, false, true, 0, true},
-		{"longest", quant.Int8, []int{100}, quant.MaxBlockCols, 3, false, false, 0, false},
-		{"smallest", quant.Int8, []int{1}, 1, 1, false, true, 1, true},
+		{"query key value", quant.Int4, []int{2048, 256, 256}, 1536, 1, false, true, 0, false, false},
+		{"attention out", quant.Int4, []int{1536}, 2048, 1, false, true, 8, false, false},
+		{"gate and up", quant.Int2, []int{12288}, 1536, 1, true, true, 0, false, false},
+		{"gate and up on two grids", quant.Int2, []int{12288}, 1536, 1, true, true, 0, false, true},
+		{"gate and up of floats on two grids", quant.Int4, []int{6144}, 1536, 3, true, true, 0, false, true},
+		{"down", quant.Int2, []int{1536}, 12288, 1, false, false, 0, false, false},
+		{"down of floats", quant.Int2, []int{1536}, 12288, 3, false, false, 0, false, false},
+		{"head", quant.Int2, []int{262144}, 1536, 3, false, true, 0, true, false},
+		{"per-layer gate", quant.Int8, []int{256}, 1536, 1, false, true, 0, false, false},
+		{"per-layer projection", quant.Int8, []int{1536}, 256, 1, false, false, 0, false, false},
+		{"groups, query key value", quant.Int4x32, []int{2048, 512, 512}, 2560, 3, false, true, 0, false, false},
+		{"groups, attention out", quant.Int4x32, []int{2560}, 4096, 3, false, true, 8, false, false},
+		{"groups, gate and up", quant.Int4x32, []int{10240}, 2560, 3, true, true, 0, false, false},
+		{"groups, gate and up on two grids", quant.Int4x32, []int{10240}, 2560, 3, true, true, 0, false, true},
+		{"groups, down", quant.Int4x32, []int{2560}, 10240, 3, false, false, 0, false, false},
+		{"groups, head", quant.Int4x32, []int{262144}, 2560, 3, false, true, 0, true, false},
+		{"longest", quant.Int8, []int{100}, quant.MaxBlockCols, 3, false, false, 0, false, false},
+		{"smallest", quant.Int8, []int{1}, 1, 1, false, true, 1, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := metal.VecProduct{Matrix: quant.Matrix{Format: c.format, Layout: quant.Blocks, Cols: c.cols}, Planes: c.planes, GateUp: c.gateUp}
 			a := metal.VecArgs{
 				Cols: uint32(c.cols), Norm: yes(c.computed && c.heads == 0), Heads: uint32(c.heads), Peaks: yes(c.peaks), Parts: uint32(len(c.rows)),
+			}
+			if c.differs {
+				a.UpInGrid = 0.1
 			}
 			blocks, work := 0, 0 // of results, and tiles of these
 			for i, rows := range c.rows {

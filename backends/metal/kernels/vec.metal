@@ -11,7 +11,7 @@ struct VecPart {
     uint blocks;      // of 16 results
     uint rows;        // the number of results: the last block may reach past them
     uint out;         // where in the output they go
-    float in_grid;    // the step of the input's static grid, 0 for fixed point
+    float in_grid;    // the step of the input's static grid, 0 for fixed point; gate_up: of gate's
     float out_grid;   // the step of the grid that products are rounded to, 0 for none
 };
 
@@ -37,13 +37,14 @@ struct VecArgs {
     float norm_eps;
     uint norm_kept; // 1 to write the result down
 
-    float mul;      // times the product, after its rounding
-    uint gelu;      // 1 for gelu(product) * factors
-    uint gelu_first; // where the factors begin
-    uint softcap;   // 1 for cap * tanh(product / cap)
+    float mul;        // times the product, after its rounding
+    uint gelu;        // 1 for gelu(product) * factors
+    uint gelu_first;  // where the factors begin
+    uint softcap;     // 1 for cap * tanh(product / cap)
     float cap;
-    uint peaks;     // 1 to find the largest of each run of 256 results
-    float up_grid;  // gate_up: as out_grid, for up
+    uint peaks;       // 1 to find the largest of each run of 256 results
+    float up_in_grid; // gate_up: as in_grid, for up
+    float up_grid;    // gate_up: as out_grid, for up
 
     // How the work is divided.
     uint group_blocks; // blocks of results of a group; a multiple of 16 if there are peaks
@@ -51,6 +52,7 @@ struct VecArgs {
     uint chunk;        // tiles of the input whose digits are there at a time
     uint batch;        // tiles after which groups of columns are added up; splits or one divide it
     uint group_sums;   // where in shared memory things are, in bytes
+    uint second;       // how far behind those of gate the digits and sums of up begin, 0 if they take turns or are the same
     uint input;
     uint work;
     uint results;
@@ -335,14 +337,15 @@ inline float4 vec_integers(float4 four, VecGrid g) {
 // A product with the codes of a field f has 1024*2^-(bits*f), and the midpoint,
 // more than the code should be (see vec_multiply). sums gets a share of what that
 // makes of a plane in total or, with groups of columns, group_sums [plane][group] for each.
+// set is how far behind their usual place digits and sums go, in bytes.
 template <uint Bits, uint Planes, bool Grouped>
-inline void vec_digits(constant VecArgs& args, VecGrid grid, device const float* in, threadgroup uchar* shared, uint first, uint steps,
-                       thread uint* sums, Thread t) {
+inline void vec_digits(constant VecArgs& args, VecGrid grid, device const float* in, threadgroup uchar* shared, uint set, uint first,
+                       uint steps, thread uint* sums, Thread t) {
     constexpr uint Fields = 8 / Bits;
     const bool computed = vec_computes(args);
     threadgroup const float* x = reinterpret_cast<threadgroup const float*>(shared + args.input);
-    threadgroup half4* digits = reinterpret_cast<threadgroup half4*>(shared + VecDigitsAt);
-    threadgroup float* group_sums = reinterpret_cast<threadgroup float*>(shared + args.group_sums);
+    threadgroup half4* digits = reinterpret_cast<threadgroup half4*>(shared + VecDigitsAt + set);
+    threadgroup float* group_sums = reinterpret_cast<threadgroup float*>(shared + args.group_sums + set);
     for (uint u = t.index; u < steps * Fields; u += t.count) {
         const uint step = u / Fields;
         const uint field = u % Fields;

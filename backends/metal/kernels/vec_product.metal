@@ -261,9 +261,9 @@ inline uint vec_first(constant VecArgs& args, uint group, thread uint& part) {
 }
 
 // vec_surplus adds what the SIMD groups have of the surplus of a chunk, [plane], to
-// that of all. It waits until everything is there.
+// that of all, for the lanes whose surplus it is. It waits until everything is there.
 template <uint Planes>
-inline void vec_surplus(thread uint* surplus, thread const uint* sums, threadgroup uchar* shared, Thread t) {
+inline void vec_surplus(thread uint* surplus, thread const uint* sums, bool mine, threadgroup uchar* shared, Thread t) {
     threadgroup uint* all = reinterpret_cast<threadgroup uint*>(shared + VecSumsAt);
     #pragma clang loop unroll(full)
     for (uint p = 0; p < Planes; p++) {
@@ -275,7 +275,8 @@ inline void vec_surplus(thread uint* surplus, thread const uint* sums, threadgro
     threadgroup_barrier(mem_flags::mem_threadgroup);
     #pragma clang loop unroll(full)
     for (uint p = 0; p < Planes; p++) {
-        surplus[p] += simd_sum(t.lane < t.simds ? all[t.lane * Planes + p] : 0);
+        const uint sum = simd_sum(t.lane < t.simds ? all[t.lane * Planes + p] : 0);
+        surplus[p] += mine ? sum : 0;
     }
 }
 
@@ -336,14 +337,13 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
     if (vec_computes(args)) {
         vec_input(args, b, shared, group == 0, t);
     }
+    const bool differs = Pairs && args.up_in_grid != part.in_grid; // gate and up have digits of their own
     const float scale = vec_scale(args, part.in_grid, b.in, shared, t);
-    const VecGrid grid = vec_grid(args, part.in_grid, scale);
+    const float up_scale = differs ? vec_scale(args, args.up_in_grid, b.in, shared, t) : scale;
 
-    threadgroup const uchar* digits = shared + VecDigitsAt;
-    threadgroup const float* group_sums = reinterpret_cast<threadgroup const float*>(shared + args.group_sums);
     threadgroup float* ys = reinterpret_cast<threadgroup float*>(shared + args.work) + team * args.batch * 8 * BlockRows;
     const uint upper = t.lane / BlockRows; // with pairs, the lower lanes finish the rows of gate and the upper ones those of up
-    uint surplus[Planes];                  // what the totals have too much
+    uint surplus[Planes];                  // what the totals of the lane's row have too much
     #pragma clang loop unroll(full)
     for (uint p = 0; p < Planes; p++) {
         surplus[p] = 0;
@@ -359,6 +359,10 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
         }
         for (uint i = 0; i < Blocks; i++) {
             const bool fresh = round == 0 && i == 0;
+            const bool mine = !Pairs || i == upper;
+            const uint set = Pairs ? i * args.second : 0;
+            threadgroup const uchar* digits = shared + VecDigitsAt + set;
+            threadgroup const float* group_sums = reinterpret_cast<threadgroup const float*>(shared + args.group_sums + set);
             s.block = blocks + ulong(unit * Blocks + i) * block_bytes;
             uint4 rows[Planes];
             float sum = 0;
@@ -373,25 +377,34 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
                     if (!fresh || s.first > 0) {
                         threadgroup_barrier(mem_flags::mem_threadgroup); // the digits before are used up
                     }
-                    uint sums[Planes];
-                    #pragma clang loop unroll(full)
-                    for (uint p = 0; p < Planes; p++) {
-                        sums[p] = 0;
-                    }
-                    vec_digits<Bits, Planes, Grouped>(args, grid, b.in, shared, s.first * VecTileSteps, s.chunk_steps, sums, t);
-                    if (!Grouped && fresh) {
-                        vec_surplus<Planes>(surplus, sums, shared, t);
-                    } else {
-                        threadgroup_barrier(mem_flags::mem_threadgroup);
+                    // Those of up are made at once if there is room: what follows may take the place of the input.
+                    const uint end = Pairs && args.second != 0 ? Blocks : i + 1;
+                    for (uint k = i; k < end; k++) {
+                        const bool up = Pairs && k != 0;
+                        const VecGrid grid = vec_grid(args, up ? args.up_in_grid : part.in_grid, up ? up_scale : scale);
+                        uint sums[Planes];
+                        #pragma clang loop unroll(full)
+                        for (uint p = 0; p < Planes; p++) {
+                            sums[p] = 0;
+                        }
+                        vec_digits<Bits, Planes, Grouped>(args, grid, b.in, shared, up ? args.second : 0, s.first * VecTileSteps,
+                                                          s.chunk_steps, sums, t);
+                        if (!Grouped && round == 0 && (i == 0 || differs)) {
+                            if (k > i) {
+                                threadgroup_barrier(mem_flags::mem_threadgroup); // the sums of gate are read
+                            }
+                            vec_surplus<Planes>(surplus, sums, !differs || k == upper, shared, t);
+                        } else {
+                            threadgroup_barrier(mem_flags::mem_threadgroup);
+                        }
                     }
                 }
                 if (Grouped) {
-                    vec_groups<Planes>(sum, codes, s, args.batch, scale, digits, group_sums, ys);
+                    vec_groups<Planes>(sum, codes, s, args.batch, Pairs && i != 0 ? up_scale : scale, digits, group_sums, ys);
                 } else {
                     vec_rows<Bits, Planes>(rows, codes, s, digits);
                 }
             }
-            const bool mine = !Pairs || i == upper;
             y = mine ? sum : y;
             if (!Grouped) {
                 #pragma clang loop unroll(full)
@@ -409,7 +422,8 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
         }
         if (!Grouped) {
             device const uchar* scales = blocks + ulong(unit * Blocks + (Pairs ? upper : 0)) * block_bytes + scales_at;
-            y = vec_finish<Planes>(totals, surplus, scale, reinterpret_cast<device const float*>(scales)[t.lane % BlockRows]);
+            y = vec_finish<Planes>(totals, surplus, Pairs && upper != 0 ? up_scale : scale,
+                                   reinterpret_cast<device const float*>(scales)[t.lane % BlockRows]);
         }
         const float out_grid = Pairs && upper != 0 ? args.up_grid : part.out_grid;
         if (out_grid != 0) {
@@ -452,7 +466,7 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
                      uint3 size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],                        \
                      uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {              \
         VecBuffers b = {weights, step, in, state_in, state_out, add_weight, norm_weight, normed, out, factors, peaks, blocks}; \
-        Thread t = {index, size.x, lane, simd, simds};                                                                   \
+        Thread t = {index, size.x, lane, simd, simds};                                                                       \
         vec_product<BITS, PLANES, GROUPED, PAIRS>(args, b, shared, group.x, t);                                              \
     }
 #define VEC_PRODUCTS(FORMAT, BITS, GROUPED)                             \
