@@ -3,7 +3,6 @@ package metal
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
 )
@@ -108,7 +107,7 @@ type Binding struct {
 // Errors of devices.
 var (
 	// ErrNoDevice reports that this machine has no usable GPU.
-	ErrNoDevice = fmt.Errorf("%w: no Metal device", fault.ErrNotFound)
+	ErrNoDevice error = noDevice("no Metal device")
 	// ErrMemory reports that the device cannot hold what is asked of it.
 	ErrMemory = errors.New("not enough GPU memory")
 	// ErrKernel reports kernels that the device's compiler refuses.
@@ -116,3 +115,12 @@ var (
 	// ErrDevice reports a device that failed or went away while it worked.
 	ErrDevice = errors.New("the GPU failed")
 )
+
+// noDevice is an error of the kind fault.ErrNotFound whose text does without the name of the kind.
+type noDevice string
+
+// Error implements error.
+func (e noDevice) Error() string { return string(e) }
+
+// Is matches fault.ErrNotFound.
+func (e noDevice) Is(target error) bool { return target == fault.ErrNotFound }
