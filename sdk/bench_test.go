@@ -317,7 +317,10 @@ func TestMeter(t *testing.T) {
 		t.Fatal(err)
 	}
 	how := BenchOptions{Prompt: 4, Generate: 2, Rounds: 1}
-	device := z.backends[0]
+	device, _, err := chooseBackend(z.backends, cpuName)
+	if err != nil {
+		t.Fatal(err)
+	}
 	z.backends = []backends.Backend{brokenMeter{device, fmt.Errorf("%w: too many threads", zoo.ErrUsage)}}
 	r, err := z.Bench(t.Context(), dir, how, WithContext(100))
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/download"
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
+	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
@@ -56,7 +57,7 @@ type Diagnosis struct {
 type BackendDetails struct {
 	Name      string `json:"name"`
 	Available bool   `json:"available"`
-	// About says what it runs on or why it is not available.
+	// About says what it runs on, or why it is not available and what to do about that.
 	About string `json:"about"`
 	// Chosen says that "auto" takes it, and Why for what reason.
 	Chosen bool   `json:"chosen"`
@@ -105,6 +106,9 @@ func (z *Zoo) Doctor(ctx context.Context) (*Diagnosis, error) {
 		}
 		if err := b.Available(); err != nil {
 			details.Available, details.About = false, err.Error()
+			if hint := fault.Hint(err); hint != "" {
+				details.About += " (" + hint + ")"
+			}
 		}
 		d.Backends = append(d.Backends, details)
 	}

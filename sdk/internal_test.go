@@ -133,25 +133,36 @@ func (d device) Available() error { return d.err }
 
 func TestChooseBackend(t *testing.T) {
 	t.Parallel()
-	metal := device{name: "metal", err: errors.New("no GPU")}
-	cpu := device{name: "cpu"}
+	metal, other := device{name: "metal", err: errors.New("no GPU")}, device{name: "other", err: fmt.Errorf("another system: %w", errors.ErrUnsupported)}
+	cpu, broken := device{name: "cpu"}, device{name: "cpu", err: fmt.Errorf("%w: no such kernels", fault.ErrUsage)}
 	for _, test := range []struct {
 		name      string
 		all       []backends.Backend
 		asked     string
-		want, why string
+		want, why string // or, with no want, what the error says
 	}{
 		{"alone", []backends.Backend{cpu}, "auto", "cpu", "the only backend of this build"},
 		{"first", []backends.Backend{cpu, metal}, "", "cpu", "the first that is available of cpu, metal"},
 		{"second", []backends.Backend{metal, cpu}, "auto", "cpu", "metal is not available: no GPU"},
+		{"third", []backends.Backend{other, metal, cpu}, "auto", "cpu", "other is not available: another system: unsupported operation; metal is not available: no GPU"},
 		{"asked", []backends.Backend{metal, cpu}, "cpu", "cpu", "asked for"},
-		{"refused", []backends.Backend{metal, cpu}, "metal", "", ""},
-		{"unknown", []backends.Backend{metal, cpu}, "abacus", "", ""},
-		{"none", []backends.Backend{metal}, "auto", "", ""},
+		{"refused", []backends.Backend{metal, cpu}, "metal", "", `backend "metal" is not available here: no GPU`},
+		{"unknown", []backends.Backend{metal, cpu}, "abacus", "", `usage: this build has no backend "abacus"`},
+		{"none", []backends.Backend{metal}, "auto", "", "metal is not available: no GPU"},
+		{"none of two", []backends.Backend{metal, broken}, "auto", "", "metal is not available: no GPU; cpu is not available: usage: no such kernels"},
+		{"none that could be", []backends.Backend{other, broken}, "auto", "", "cpu is not available: usage: no such kernels"},
+		{"none that can be", []backends.Backend{other}, "auto", "", "other is not available: another system: unsupported operation"},
+		{"no backends", nil, "auto", "", "this build has no backend"},
 	} {
 		got, why, err := chooseBackend(test.all, test.asked)
-		if (err != nil) != (test.want == "") || why != test.why || err == nil && got.Name() != test.want {
-			t.Errorf("%s: %v, %q, %v", test.name, got, why, err)
+		if test.want == "" {
+			if got != nil || err == nil || err.Error() != test.why {
+				t.Errorf("%s: %v, error %v, want %q", test.name, got, err, test.why)
+			}
+			continue
+		}
+		if err != nil || got.Name() != test.want || why != test.why {
+			t.Errorf("%s: %v, %q, error %v", test.name, got, why, err)
 		}
 	}
 }

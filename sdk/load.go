@@ -239,24 +239,7 @@ func (s subject) info(r prepared, m *engine.Model) Info {
 // available, and says why.
 func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why string, err error) {
 	if name == "" || name == AutoBackend {
-		refused := errors.New("this build has no backend")
-		for i, b := range all {
-			err := b.Available()
-			if err == nil {
-				switch {
-				case len(all) == 1:
-					return b, "the only backend of this build", nil
-				case i > 0:
-					return b, refused.Error(), nil
-				}
-				return b, "the first that is available of " + strings.Join(backendNames(all), ", "), nil
-			}
-			if err = fmt.Errorf("%s is not available: %w", b.Name(), err); i > 0 {
-				err = fmt.Errorf("%w; %w", refused, err)
-			}
-			refused = err
-		}
-		return nil, "", refused
+		return firstBackend(all)
 	}
 	for _, b := range all {
 		if b.Name() == name {
@@ -268,6 +251,44 @@ func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why
 	}
 	return nil, "", fault.WithHint(fmt.Errorf("%w: this build has no backend %q", fault.ErrUsage, name),
 		"choose "+strings.Join(append(backendNames(all), AutoBackend), " or "))
+}
+
+// firstBackend returns the first backend that is available, and says why. Where there
+// is none the error is about those that could be here, if there are such.
+func firstBackend(all []backends.Backend) (b backends.Backend, why string, err error) {
+	var passed, amiss []error
+	for i, b := range all {
+		err := b.Available()
+		switch {
+		case err == nil && len(all) == 1:
+			return b, "the only backend of this build", nil
+		case err == nil && i == 0:
+			return b, "the first that is available of " + strings.Join(backendNames(all), ", "), nil
+		case err == nil:
+			return b, onOneLine(passed).Error(), nil
+		}
+		err = fmt.Errorf("%s is not available: %w", b.Name(), err)
+		passed = append(passed, err)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			amiss = append(amiss, err)
+		}
+	}
+	switch {
+	case len(amiss) > 0:
+		return nil, "", onOneLine(amiss)
+	case len(passed) > 0:
+		return nil, "", onOneLine(passed)
+	}
+	return nil, "", errors.New("this build has no backend")
+}
+
+// onOneLine joins errors, of which there is at least one.
+func onOneLine(errs []error) error {
+	all := errs[0]
+	for _, err := range errs[1:] {
+		all = fmt.Errorf("%w; %w", all, err)
+	}
+	return all
 }
 
 // backendNames returns the names of backends.

@@ -516,8 +516,18 @@ func TestDoctor(t *testing.T) {
 	if !d.Exists || !d.Writable || !d.Offline || !d.Token || d.Used.PackBytes == 0 || d.Models != 3 || len(d.Problems) != 0 {
 		t.Errorf("%+v", d)
 	}
-	if len(d.Backends) != 1 || !d.Backends[0].Available || !d.Backends[0].Chosen || d.Backends[0].Why == "" || len(d.Plugins) != 1 {
+	if len(d.Backends) != 2 || d.Backends[0].Name != "metal" || d.Backends[1].Name != "cpu" || len(d.Plugins) != 1 {
 		t.Errorf("%+v", d)
+	}
+	first := true // that is available, which is taken
+	for _, b := range d.Backends {
+		if chosen := b.Available && first; b.Chosen != chosen || (b.Why != "") != chosen || b.About == "" {
+			t.Errorf("%+v", b)
+		}
+		first = first && !b.Available
+	}
+	if !d.Backends[1].Available {
+		t.Errorf("%+v", d.Backends)
 	}
 	if text := fmt.Sprintf("%+v", d); strings.Contains(text, "secret") || strings.Contains(text, "password") {
 		t.Errorf("a secret is told: %s", text)
