@@ -9,6 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
@@ -30,19 +31,11 @@ func (z *Zoo) Synthesize(ctx context.Context, model string, opts ...Option) (dir
 	if err != nil {
 		return "", err
 	}
-	release, err := z.resolve(model)
+	release, maker, id, err := z.synthesizer(ctx, model)
 	if err != nil {
 		return "", err
 	}
-	plugin, about, err := z.registry.Find(ctx, release.Plugin)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", release.Model, err)
-	}
-	maker, ok := plugin.(zoo.Synthesizer)
-	if !ok {
-		return "", fmt.Errorf("%w: plugin %q makes no random weights", fault.ErrUsage, about.Name)
-	}
-	s := &synthesis{zoo: z, set: set, maker: maker, id: pluginID(about), model: release.Model,
+	s := &synthesis{zoo: z, set: set, maker: maker, id: id, model: release.Model,
 		dir: filepath.Join(z.store.Home(), syntheticDir, release.Model)}
 	if ok, err := s.whole(ctx); ok || err != nil {
 		return s.dir, err
@@ -61,6 +54,23 @@ func (z *Zoo) Synthesize(ctx context.Context, model string, opts ...Option) (dir
 		return "", err
 	}
 	return s.dir, s.write(ctx, stage)
+}
+
+// synthesizer returns the release of a model, and the plugin that makes random weights in its shapes.
+func (z *Zoo) synthesizer(ctx context.Context, model string) (*catalog.Release, zoo.Synthesizer, zoo.PluginID, error) {
+	release, err := z.resolve(model)
+	if err != nil {
+		return nil, nil, zoo.PluginID{}, err
+	}
+	plugin, about, err := z.registry.Find(ctx, release.Plugin)
+	if err != nil {
+		return nil, nil, zoo.PluginID{}, fmt.Errorf("%s: %w", release.Model, err)
+	}
+	maker, ok := plugin.(zoo.Synthesizer)
+	if !ok {
+		return nil, nil, zoo.PluginID{}, fmt.Errorf("%w: plugin %q makes no random weights", fault.ErrUsage, about.Name)
+	}
+	return release, maker, pluginID(about), nil
 }
 
 // synthesis makes one pack of random weights.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,34 +12,125 @@ import (
 	"github.com/zoo-sdk/zoo/sdk"
 )
 
+// doctorFlags are the flags of `zoo doctor`.
+type doctorFlags struct {
+	metal bool
+	how   sdk.MetalOptions
+	json  bool
+}
+
 // doctorCommand returns `zoo doctor`.
 func (a *app) doctorCommand() *cobra.Command {
-	var asJSON bool
+	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what zoo finds on this machine and what will not work",
 		Long: `doctor looks at the store, the space left, the settings of the hub, the backends
 and the processor. It uses no network, and tells of an access token only whether
-there is one.`,
+there is one.
+
+--metal checks the GPU of a Mac in place of that, for some minutes in which nothing
+else should run: what the device does and how fast, that its kernels compute every
+bit as it should be, and that the model "demo", which is installed if need be, gives
+the same tokens as on the processor, one by one. It prints a line for each check, and
+exits with 0 only if all is well. With --synthetic it also measures how fast a model
+would run, with random weights as those of ` + "`zoo bench --synthetic`" + `.`,
+		Example: `  zoo doctor
+  zoo doctor --metal
+  zoo doctor --metal --synthetic gemma-4-e2b`,
 		GroupID: groupMachine,
 		Args:    args(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.how.Synthetic != "" && !f.metal {
+				return &usageError{"--synthetic is measured with --metal only", "add --metal, or run `zoo bench --synthetic " + f.how.Synthetic + "`"}
+			}
 			z, err := a.zoo()
 			if err != nil {
 				return err
+			}
+			if f.metal {
+				return a.diagnoseMetal(cmd.Context(), f, z.DiagnoseMetal)
 			}
 			d, err := z.Doctor(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if f.json {
 				return a.printJSON(d)
 			}
 			return a.table(func(w io.Writer) { showDiagnosis(w, d) })
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&f.metal, "metal", false, "check the GPU of a Mac and all that runs on it")
+	cmd.Flags().StringVar(&f.how.Synthetic, "synthetic", "", "with --metal, measure random weights in the shapes of this model of the catalog, too")
+	_ = cmd.RegisterFlagCompletionFunc("synthetic", func(cmd *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.names(cmd, nil, text)
+	})
+	jsonFlag(cmd, &f.json)
 	return cmd
+}
+
+// metalResult is what --metal prints as JSON.
+type metalResult struct {
+	OK bool `json:"ok"`
+	// Problem says why not, in a few words.
+	Problem string       `json:"problem,omitempty"`
+	Checks  []metalCheck `json:"checks"`
+}
+
+// metalCheck is a check of a metalResult.
+type metalCheck struct {
+	Name    string  `json:"name"`
+	OK      bool    `json:"ok"`
+	Detail  string  `json:"detail"`
+	Problem string  `json:"problem,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// diagnoseMetal runs a diagnosis and prints a line for each check when it is done, or
+// JSON at the end.
+func (a *app) diagnoseMetal(ctx context.Context, f doctorFlags, diagnose func(context.Context, sdk.MetalOptions, func(sdk.MetalCheck)) error) error {
+	result := metalResult{Checks: []metalCheck{}}
+	var output error
+	err := diagnose(ctx, f.how, func(c sdk.MetalCheck) {
+		a.progress.end()
+		if f.json {
+			result.add(c)
+		} else if output == nil {
+			output = a.print("%-11s %s (%s)\n", c.Name, outcome(c), duration(c.Took))
+		}
+	})
+	a.progress.end()
+	switch {
+	case f.json:
+		if result.OK = err == nil; err != nil {
+			result.Problem = err.Error()
+		}
+		output = a.printJSON(result)
+	case err == nil && output == nil:
+		output = a.print("ok\n")
+	}
+	return errors.Join(err, output)
+}
+
+// add adds a check.
+func (r *metalResult) add(c sdk.MetalCheck) {
+	check := metalCheck{Name: c.Name, OK: c.Err == nil, Detail: c.Detail, Seconds: c.Took.Seconds()}
+	if c.Err != nil {
+		check.Problem = c.Err.Error()
+	}
+	r.Checks = append(r.Checks, check)
+}
+
+// outcome says what a check has found.
+func outcome(c sdk.MetalCheck) string {
+	switch {
+	case c.Err == nil:
+		return c.Detail
+	case c.Detail == "":
+		return fmt.Sprintf("FAILED: %v", c.Err)
+	}
+	return fmt.Sprintf("FAILED: %v; %s", c.Err, c.Detail)
 }
 
 // showDiagnosis writes one fact a line.
