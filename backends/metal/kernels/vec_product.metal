@@ -455,6 +455,7 @@ inline void vec_product(constant VecArgs& args, VecBuffers b, threadgroup uchar*
 }
 
 #define VEC_PRODUCT(NAME, BITS, PLANES, GROUPED, PAIRS)                                                                       \
+    [[max_total_threads_per_threadgroup(512)]]                                                                               \
     kernel void NAME(constant VecArgs& args [[buffer(0)]], device const uchar* weights [[buffer(1)]],                        \
                      device const Step* step [[buffer(2)]], device const float* in [[buffer(3)]],                            \
                      device const float* state_in [[buffer(4)]], device float* state_out [[buffer(5)]],                      \

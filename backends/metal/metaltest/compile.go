@@ -254,8 +254,8 @@ func (c *compiler) link(ctx context.Context, options Options, dir, base, code st
 	if _, err := c.run(ctx, dir, table(kernels), "-x", "c++", "-I", ".", "-c", "-", "-o", list); err != nil {
 		return err
 	}
-	// The linker takes files of any name for what they hold.
-	_, err := c.run(ctx, dir, "", append([]string{"-pthread", "-o", path, list, runner}, objects...)...)
+	// The linker takes files of any name for what they hold. Functions that kernels share are in each of their files.
+	_, err := c.run(ctx, dir, "", append([]string{"-pthread", "-Wl,-z,muldefs", "-o", path, list, runner}, objects...)...)
 	return err
 }
 

@@ -329,6 +329,8 @@ func (d *device) encode(l *list, m *message, one metal.Dispatch) error {
 		return fmt.Errorf("%w: no such kernel was loaded", metal.ErrKernel)
 	case one.Threads <= 0 || one.Threads%metal.SIMDWidth != 0 || one.Threads > d.info.MaxThreads:
 		return fmt.Errorf("%d threads: not a multiple of %d up to %d", one.Threads, metal.SIMDWidth, d.info.MaxThreads)
+	case d.kernels[n].threads > 0 && one.Threads > d.kernels[n].threads:
+		return fmt.Errorf("%d threads: the kernel's source says %d at most", one.Threads, d.kernels[n].threads)
 	case one.SharedBytes < 0 || one.SharedBytes%16 != 0 || one.SharedBytes > d.info.SharedBytes:
 		return fmt.Errorf("%d bytes of threadgroup memory: not a multiple of 16 up to %d", one.SharedBytes, d.info.SharedBytes)
 	case len(one.Args) > 4096 || len(one.Args)%4 != 0:

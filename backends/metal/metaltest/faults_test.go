@@ -241,6 +241,7 @@ var refusals = []refusal{
 	{"twice the same buffer", "kernel void k(device uint* x [[buffer(1)]], device uint* y [[buffer(1)]]) {}\n", `two parameters`},
 	{"attribute of a parameter", "kernel void k(device uint* x [[texture(1)]]) {}\n", `unknown attribute`},
 	{"no attribute", "kernel void k(device uint* x) {}\n", `TYPE NAME \[\[ATTRIBUTE\]\]`},
+	{"limit of threads that is no number", "[[max_total_threads_per_threadgroup(many)]] kernel void k(device uint* x [[buffer(1)]]) {}\n", `takes a number`},
 	{"attribute of a function", "[[early_fragment_tests]] kernel void k(device uint* x [[buffer(1)]]) {}\n", `unknown attribute "early_fragment_tests"`},
 	{"a word as a name", "kernel void k(device uint* x [[buffer(1)]], uint thread [[thread_index_in_threadgroup]]) {}\n", `thread is no name`},
 	{"a value as a buffer", "kernel void k(uint x [[buffer(1)]]) {}\n", `a buffer is a pointer or a reference`},

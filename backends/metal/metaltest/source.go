@@ -14,8 +14,9 @@ import (
 
 // kernel is an entry point of the source.
 type kernel struct {
-	name   string
-	params []param
+	name    string
+	params  []param
+	threads int // the most of a group, 0 if the source does not say
 }
 
 // param is a parameter of a kernel.
@@ -132,6 +133,7 @@ type rewriter struct {
 	tokens  []token
 	edits   []edit
 	kernels []kernel
+	threads int             // what an attribute says of the next kernel
 	types   map[string]bool // the names of types
 	braces  []bool          // for each open brace, whether it is one of a function
 }
@@ -185,6 +187,8 @@ func (r *rewriter) token(i int) (int, error) {
 		return 0, problem(t.line, "%s is not in the Metal Shading Language", t.text)
 	case slices.Contains(reserved, t.text):
 		return 0, problem(t.line, "%s is a word of the Metal Shading Language, and no name", t.text)
+	case t.text == "[[" && r.text(i+1) == "max_total_threads_per_threadgroup":
+		return r.limit(i)
 	case t.text == "[[":
 		return 0, problem(t.line, "unknown attribute %q: only parameters of kernels have some", r.text(i+1))
 	case t.text == "kernel":
@@ -287,6 +291,7 @@ func (r *rewriter) kernel(i int) (int, error) {
 	if slices.ContainsFunc(r.kernels, func(other kernel) bool { return other.name == k.name }) {
 		return 0, problem(t.line, "there are two kernels %s", k.name)
 	}
+	k.threads, r.threads = r.threads, 0
 	r.kernels = append(r.kernels, k)
 	for j := i; j < i+length; j++ {
 		if r.tokens[j].text != "[[" {
@@ -299,6 +304,17 @@ func (r *rewriter) kernel(i int) (int, error) {
 		r.edits = append(r.edits, edit{start, r.tokens[j].end, ""})
 	}
 	return i + length, nil
+}
+
+// limit takes the attribute that says how many threads a group of the next kernel has at most.
+func (r *rewriter) limit(i int) (int, error) {
+	n, err := strconv.Atoi(r.text(i + 3))
+	if r.text(i+2) != "(" || err != nil || n <= 0 || r.text(i+4) != ")" || r.text(i+5) != "]]" || r.text(i+6) != "kernel" {
+		return 0, problem(r.tokens[i].line, "max_total_threads_per_threadgroup takes a number and stands before a kernel")
+	}
+	r.threads = n
+	r.edits = append(r.edits, edit{r.tokens[i].start, r.tokens[i+5].end, ""})
+	return i + 6, nil
 }
 
 // number makes a float of what C++ takes for a double.
