@@ -255,9 +255,11 @@ func (e *executor) kernelNames() []string {
 		}
 	}
 	for _, rows := range []int{1, smallTile, largeTile} {
-		r := e.recorder(listKey{kind: batchList, rows: min(rows, e.opts.MaxRows), kept: e.opts.MaxLogits})
-		r.batch()
-		note(r.list)
+		for _, kept := range []int{1, e.opts.MaxLogits} {
+			r := e.recorder(listKey{kind: batchList, rows: min(rows, e.opts.MaxRows), kept: kept})
+			r.batch()
+			note(r.list)
+		}
 	}
 	decode := e.fuser(listKey{kind: decodeList, rows: 1, kept: 1, blocks: 1})
 	decode.record()
