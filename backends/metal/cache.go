@@ -18,7 +18,7 @@ const (
 // caches is the memory of all slots' keys and values: pages of 256 positions in
 // one arena, and a table that says where each page of each slot lies.
 type caches struct {
-	device Device
+	memory *allocator
 	list   []cacheLayout
 	// entries is the length of a slot's part of the table.
 	entries int
@@ -49,8 +49,8 @@ func elementBytes(t backends.CacheType) int {
 }
 
 // newCaches lays the table out; rows is the most positions that are written at once.
-func newCaches(d Device, p *program.Program, o backends.Options, rows int) (*caches, error) {
-	c := &caches{device: d, free: map[int][]int{}}
+func newCaches(m *allocator, p *program.Program, o backends.Options, rows int) (*caches, error) {
+	c := &caches{memory: m, free: map[int][]int{}}
 	for _, k := range p.Caches {
 		l := cacheLayout{
 			Cache: k, first: c.entries, ring: backends.RingPages(k.Window, rows),
@@ -66,11 +66,11 @@ func newCaches(d Device, p *program.Program, o backends.Options, rows int) (*cac
 		c.list = append(c.list, l)
 	}
 	var err error
-	if c.arena, err = d.Alloc(firstArena); err != nil {
+	if c.arena, err = m.alloc(firstArena); err != nil {
 		return nil, fmt.Errorf("caches: %w", err)
 	}
-	if c.table, err = d.Alloc(max(4*c.entries, 4)); err != nil {
-		c.arena.Release()
+	if c.table, err = m.alloc(max(4*c.entries, 4)); err != nil {
+		m.free(c.arena)
 		return nil, fmt.Errorf("caches: %w", err)
 	}
 	return c, nil
@@ -78,8 +78,8 @@ func newCaches(d Device, p *program.Program, o backends.Options, rows int) (*cac
 
 // release frees everything.
 func (c *caches) release() {
-	c.arena.Release()
-	c.table.Release()
+	c.memory.free(c.arena)
+	c.memory.free(c.table)
 }
 
 // open makes room for a slot in the table. It reports whether buffers were replaced.
@@ -95,12 +95,12 @@ func (c *caches) open(slot backends.Slot) (moved bool, err error) {
 
 // replace makes a buffer larger and keeps its first bytes.
 func (c *caches) replace(b *Buffer, size, keep int) error {
-	larger, err := c.device.Alloc(size)
+	larger, err := c.memory.alloc(size)
 	if err != nil {
 		return fmt.Errorf("caches: %w", err)
 	}
 	copy(larger.Bytes(), (*b).Bytes()[:keep])
-	(*b).Release()
+	c.memory.free(*b)
 	*b = larger
 	return nil
 }

@@ -33,13 +33,13 @@ func (e *executor) growPartials(blocks int) error {
 	p := partials{blocks: blocks, totals: blocks * heads}
 	l.take(&p.sums, 4*blocks*cols)
 	l.take(&p.largest, 2*4*blocks*heads)
-	b, err := e.device.Alloc(max(l.size, 1))
+	b, err := e.memory.alloc(max(l.size, 1))
 	if err != nil {
 		return fmt.Errorf("attention over %d positions: %w", blocks*backends.BlockPositions, err)
 	}
 	p.buffer, p.sums.Buffer, p.largest.Buffer = b, b, b
 	e.forget()
-	e.parts.release()
+	e.memory.free(e.parts.buffer)
 	e.stats.BufferBytes += int64(l.size)
 	e.parts = p
 	return nil
@@ -51,13 +51,6 @@ func (p *partials) of(o *program.Attention, c program.Cache, blocks int) (sums, 
 	sums.Size = 4 * blocks * o.Heads * c.HeadDim
 	largest.Size = 4 * (p.totals + blocks*o.Heads)
 	return sums, largest
-}
-
-// release frees the memory.
-func (p *partials) release() {
-	if p.buffer != nil {
-		p.buffer.Release()
-	}
 }
 
 // vecArgs returns the arguments of a product with what comes before it, and the buffers of its kernel.

@@ -20,6 +20,7 @@ type executor struct {
 	p      *program.Program
 	opts   backends.Options
 	device Device
+	memory *allocator
 	host   backends.Weights
 
 	weights *weights
@@ -44,13 +45,13 @@ func (e *executor) build(ctx context.Context) (err error) {
 	for i := range wanted {
 		wanted[i] = !gathered[i] || e.opts.Tables != backends.TablesOnHost
 	}
-	if e.weights, err = placeWeights(e.device, e.p, e.host, wanted); err != nil {
+	if e.weights, err = placeWeights(e.memory, e.p, e.host, wanted); err != nil {
 		return hint(err)
 	}
-	if e.caches, err = newCaches(e.device, e.p, e.opts, max(e.opts.MaxRows, maxBurst)); err != nil {
+	if e.caches, err = newCaches(e.memory, e.p, e.opts, max(e.opts.MaxRows, maxBurst)); err != nil {
 		return hint(err)
 	}
-	if e.mem, err = newMemory(e.device, e.p, e.opts); err != nil {
+	if e.mem, err = newMemory(e.memory, e.p, e.opts); err != nil {
 		return hint(err)
 	}
 	e.lists = map[listKey]*recorded{}
@@ -286,7 +287,7 @@ func (e *executor) Close() error {
 	if e.mem != nil {
 		e.mem.release()
 	}
-	e.parts.release()
+	e.memory.free(e.parts.buffer)
 	if e.caches != nil {
 		e.caches.release()
 	}

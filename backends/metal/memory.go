@@ -22,6 +22,7 @@ const (
 // memory is what the kernels of an executor work in, but for weights and caches: one buffer in parts.
 type memory struct {
 	p      *program.Program
+	from   *allocator
 	buffer Buffer
 
 	// buffers holds each program.Buffer, [rows, cols]; kept the copy of the rows
@@ -62,8 +63,8 @@ func (l *planner) take(b *Binding, size int) {
 }
 
 // newMemory lays out and allocates what a program needs.
-func newMemory(d Device, p *program.Program, o backends.Options) (*memory, error) {
-	m := &memory{p: p, buffers: make([]Binding, len(p.Buffers)), kept: make([]Binding, len(p.Buffers))}
+func newMemory(a *allocator, p *program.Program, o backends.Options) (*memory, error) {
+	m := &memory{p: p, from: a, buffers: make([]Binding, len(p.Buffers)), kept: make([]Binding, len(p.Buffers))}
 	var l planner
 	rows := bufferRows(p, o)
 	for i, b := range p.Buffers {
@@ -95,7 +96,7 @@ func newMemory(d Device, p *program.Program, o backends.Options) (*memory, error
 	l.take(&m.stops, 4*maxStops)
 	l.take(&m.ring, 4*(1+maxBurst))
 	var err error
-	if m.buffer, err = d.Alloc(l.size); err != nil {
+	if m.buffer, err = a.alloc(l.size); err != nil {
 		return nil, fmt.Errorf("activations: %w", err)
 	}
 	for _, b := range l.parts {
@@ -169,7 +170,7 @@ func writes(op program.Op) []program.BufferID {
 func (m *memory) bytes() int64 { return int64(len(m.buffer.Bytes())) }
 
 // release frees the memory.
-func (m *memory) release() { m.buffer.Release() }
+func (m *memory) release() { m.from.free(m.buffer) }
 
 // row returns one row of a buffer.
 func (m *memory) row(id program.BufferID, r int) Binding {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -16,11 +17,12 @@ import (
 type Backend struct {
 	driver Driver
 	look   func() (DeviceInfo, error)
+	held   atomic.Int64 // bytes, of all executors
 }
 
 // New returns the backend over a driver, of which [SystemDriver] is the system's.
 func New(d Driver) *Backend {
-	return &Backend{d, sync.OnceValues(func() (DeviceInfo, error) {
+	return &Backend{driver: d, look: sync.OnceValues(func() (DeviceInfo, error) {
 		device, err := d.Open()
 		if err != nil {
 			return DeviceInfo{}, err
@@ -49,7 +51,7 @@ func (b *Backend) Available() error {
 
 // Compile implements backends.Backend. Besides what that promises, errors match
 // ErrNoDevice, ErrMemory, ErrKernel and ErrDevice.
-func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (_ backends.Executor, err error) {
+func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (backends.Executor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -59,7 +61,8 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err := backends.CheckWeights(p, w); err != nil {
 		return nil, err
 	}
-	if opts, err = opts.Complete(p); err != nil {
+	opts, err := opts.Complete(p)
+	if err != nil {
 		return nil, err
 	}
 	for _, c := range p.Caches {
@@ -72,13 +75,14 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err != nil {
 		return nil, err
 	}
-	e := &executor{p: p, opts: opts, device: device, host: w, slots: backends.NewSlots(p, max(opts.MaxRows, maxBurst))}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, e.Close())
-		}
-	}()
-	return e, e.build(ctx)
+	e := &executor{
+		p: p, opts: opts, device: device, memory: &allocator{device, device.Info(), &b.held}, host: w,
+		slots: backends.NewSlots(p, max(opts.MaxRows, maxBurst)),
+	}
+	if err := e.build(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
 }
 
 // hint tells what to do where memory does not suffice.

@@ -20,6 +20,7 @@ type mapping interface {
 
 // weights is where the device finds the tensors of a program.
 type weights struct {
+	memory  *allocator
 	buffers []Buffer
 	at      []Binding // of each program.Weight; unbound for one that stays on the host
 	// mappedBytes is how much the device reads where the pack's file lies, and copiedBytes how much was copied.
@@ -28,8 +29,8 @@ type weights struct {
 
 // placeWeights lets a device read the wanted tensors of a program: where they
 // are mapped, in place, else from a copy.
-func placeWeights(d Device, p *program.Program, w backends.Weights, wanted []bool) (_ *weights, err error) {
-	placed := &weights{at: make([]Binding, len(p.Weights))}
+func placeWeights(m *allocator, p *program.Program, w backends.Weights, wanted []bool) (_ *weights, err error) {
+	placed := &weights{memory: m, at: make([]Binding, len(p.Weights))}
 	defer func() {
 		if err != nil {
 			placed.release()
@@ -43,22 +44,22 @@ func placeWeights(d Device, p *program.Program, w backends.Weights, wanted []boo
 			order = append(order, i)
 		}
 	}
-	if m, ok := w.(mapping); ok {
-		return placed, placed.mapAll(d, m.Mapping(), data, order)
+	if whole, ok := w.(mapping); ok {
+		return placed, placed.mapAll(whole.Mapping(), data, order)
 	}
-	return placed, placed.copyAll(d, data, order)
+	return placed, placed.copyAll(data, order)
 }
 
 // bufferAlign is a multiple of what every device wants of an offset, and of the alignment of tensors in a pack.
 const bufferAlign = 256
 
 // copyAll copies tensors into one buffer.
-func (w *weights) copyAll(d Device, data [][]byte, order []int) error {
+func (w *weights) copyAll(data [][]byte, order []int) error {
 	size := 0
 	for _, i := range order {
 		size = alignUp(size, bufferAlign) + len(data[i])
 	}
-	b, err := d.Alloc(max(size, 1))
+	b, err := w.memory.alloc(max(size, 1))
 	if err != nil {
 		return fmt.Errorf("weights: %w", err)
 	}
@@ -81,8 +82,8 @@ type span struct{ from, to int }
 
 // mapAll maps the pages of tensors: neighbours as one buffer, as far as the
 // device's limit allows. What lies between them and is not wanted stays unmapped.
-func (w *weights) mapAll(d Device, whole []byte, data [][]byte, order []int) error {
-	info := d.Info()
+func (w *weights) mapAll(whole []byte, data [][]byte, order []int) error {
+	info := w.memory.info
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(whole)))
 	offsets := make([]int, len(data))
 	for _, i := range order {
@@ -106,7 +107,7 @@ func (w *weights) mapAll(d Device, whole []byte, data [][]byte, order []int) err
 			}
 			run.to = max(run.to, next.to)
 		}
-		b, err := d.Map(whole[run.from:run.to])
+		b, err := w.memory.mapped(whole[run.from:run.to])
 		if err != nil {
 			return fmt.Errorf("weights: map %d bytes: %w", run.to-run.from, err)
 		}
@@ -123,7 +124,7 @@ func (w *weights) mapAll(d Device, whole []byte, data [][]byte, order []int) err
 // release frees the buffers.
 func (w *weights) release() {
 	for _, b := range w.buffers {
-		b.Release()
+		w.memory.free(b)
 	}
 	w.buffers = nil
 }
