@@ -51,7 +51,7 @@ func (d fewKernelsDevice) Load(ctx context.Context, source string, kernels []str
 
 // deviceChecks are the checks of the device alone.
 var deviceChecks = []string{
-	"device", "kernels", "threads", "arithmetic", "mapping", "indirect", "order", "lists", "visibility", "bandwidth",
+	"device", "kernels", "threads", "arithmetic", "mapping", "order", "lists", "visibility", "bandwidth",
 }
 
 // available is a contract that is soon checked.

@@ -60,6 +60,8 @@ func (d *systemDevice) record(r *nativeRecorder, p *Dispatch) error {
 		return fmt.Errorf("%d bytes of arguments", len(p.Args))
 	case len(p.Buffers) > maxBindings:
 		return fmt.Errorf("%d buffers", len(p.Buffers))
+	case min(p.Groups[0], p.Groups[1], p.Groups[2]) < 0:
+		return fmt.Errorf("%d groups", p.Groups)
 	}
 	buffers := make([]nativeBinding, len(p.Buffers))
 	for i, b := range p.Buffers {
@@ -68,19 +70,10 @@ func (d *systemDevice) record(r *nativeRecorder, p *Dispatch) error {
 			return fmt.Errorf("buffer %d: %w", i+1, err)
 		}
 	}
-	grid, err := d.bind(p.Indirect)
-	if err != nil {
-		return fmt.Errorf("indirect: %w", err)
+	if min(p.Groups[0], p.Groups[1], p.Groups[2]) == 0 {
+		return nil // Metal takes no empty grid
 	}
-	if grid.buffer == nil {
-		if min(p.Groups[0], p.Groups[1], p.Groups[2]) < 0 {
-			return fmt.Errorf("%d groups", p.Groups)
-		}
-		if p.Groups[0] == 0 || p.Groups[1] == 0 || p.Groups[2] == 0 {
-			return nil // unlike an indirect one, it may not have none
-		}
-	}
-	r.add(kernel.state.Ptr(), p, grid, buffers)
+	r.add(kernel.state.Ptr(), p, buffers)
 	return nil
 }
 

@@ -43,11 +43,9 @@ type nativeBinding struct {
 }
 
 // add appends a dispatch. Its numbers have been checked.
-func (r *nativeRecorder) add(pipeline unsafe.Pointer, d *Dispatch, grid nativeBinding, buffers []nativeBinding) {
+func (r *nativeRecorder) add(pipeline unsafe.Pointer, d *Dispatch, buffers []nativeBinding) {
 	n := C.zoo_metal_dispatch{
 		pipeline:     pipeline,
-		grid:         grid.buffer,
-		grid_offset:  C.size_t(grid.offset),
 		threads:      C.uint32_t(d.Threads),
 		shared_bytes: C.uint32_t(d.SharedBytes),
 		args_bytes:   C.uint32_t(len(d.Args)),

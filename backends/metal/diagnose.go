@@ -44,7 +44,6 @@ func Diagnose(ctx context.Context, d Driver, report func(Check)) error {
 		{"threads", false, x.threads},
 		{"arithmetic", false, x.arithmetic},
 		{"mapping", false, x.mapping},
-		{"indirect", false, x.indirect},
 		{"order", false, x.order},
 		{"lists", false, x.lists},
 		{"visibility", false, x.visibility},
@@ -185,7 +184,7 @@ func diagnoseDispatch(kernel string, args diagnoseArgs, groups, threads int, buf
 // wordAt returns word i of memory.
 func wordAt(memory []byte, i int) uint32 { return binary.LittleEndian.Uint32(memory[4*i:]) }
 
-// threads checks where threads find themselves, what they share, and that all of a grid run.
+// threads checks where threads find themselves, what they share, that all of a grid run, and that an empty grid does nothing.
 func (x *diagnosis) threads(context.Context) (string, error) {
 	const columns, rows, mask = 3, 2, 0x5a5a5a5a
 	for _, threads := range []int{SIMDWidth, diagnoseThreads, x.info.MaxThreads} {
@@ -195,7 +194,13 @@ func (x *diagnosis) threads(context.Context) (string, error) {
 		}
 		d := diagnoseDispatch("diagnose_threads", diagnoseArgs{Count: columns, Value: mask}, columns, threads, out)
 		d.Groups[1], d.SharedBytes = rows, 4*threads
-		if err := x.run(d); err != nil {
+		dispatches := []Dispatch{d}
+		for i := range d.Groups {
+			empty := d
+			empty.Args, empty.Groups[i] = encodeArgs(diagnoseArgs{Count: columns, Value: ^uint32(mask)}), 0
+			dispatches = append(dispatches, empty)
+		}
+		if err := x.run(dispatches...); err != nil {
 			return "", err
 		}
 		for i := range columns * rows * threads {
@@ -266,44 +271,6 @@ func (x *diagnosis) arithmetic(context.Context) (string, error) {
 		}
 	}
 	return fmt.Sprintf("%d results, bit for bit; %d subnormal ones are zero", len(diagnoseOperations)*n, flushed), nil
-}
-
-// indirect checks grids that are read from memory, which a dispatch before may have written.
-func (x *diagnosis) indirect(context.Context) (string, error) {
-	const columns, rows, threads = 4, 2, SIMDWidth
-	grids, err := x.buffer(64)
-	if err != nil {
-		return "", err
-	}
-	out, err := x.buffer(4 * columns * rows * threads)
-	if err != nil {
-		return "", err
-	}
-	for i := range out.Bytes() {
-		out.Bytes()[i] = 0xff
-	}
-	dispatch := func(offset int) Dispatch {
-		d := diagnoseDispatch("diagnose_threads", diagnoseArgs{Count: columns}, 0, threads, out)
-		d.Groups, d.Indirect, d.SharedBytes = [3]int{}, Binding{grids, offset, 12}, 4*threads
-		return d
-	}
-	if err := x.run(dispatch(0)); err != nil {
-		return "", err
-	}
-	if got := wordAt(out.Bytes(), 0); got != math.MaxUint32 {
-		return "", fmt.Errorf("a grid without groups wrote %#x", got)
-	}
-	write := diagnoseDispatch("diagnose_grid", diagnoseArgs{Count: rows, Value: columns}, 1, threads)
-	write.Buffers = []Binding{{grids, 16, 12}}
-	if err := x.run(write, dispatch(16)); err != nil {
-		return "", err
-	}
-	for group := range columns * rows {
-		if got := wordAt(out.Bytes(), group*threads) >> 16; got != uint32(group) {
-			return "", fmt.Errorf("a grid that was written just before: group %d wrote %#x", group, got)
-		}
-	}
-	return "no groups, and groups counted by a kernel", nil
 }
 
 // order checks that dispatches see what those before wrote, and measures what one costs.

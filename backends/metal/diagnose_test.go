@@ -48,7 +48,7 @@ func (d fewKernelsDevice) Load(ctx context.Context, _ string, kernels []string) 
 }
 
 var allChecks = []string{
-	"device", "kernels", "threads", "arithmetic", "mapping", "indirect", "order", "lists", "visibility", "bandwidth",
+	"device", "kernels", "threads", "arithmetic", "mapping", "order", "lists", "visibility", "bandwidth",
 }
 
 func TestDiagnose(t *testing.T) {

@@ -87,10 +87,8 @@ type Dispatch struct {
 	Args []byte
 	// Buffers are bound to the indices from 1 on. One without a Buffer is left unbound, and the kernel does not touch it.
 	Buffers []Binding
-	// Groups is the number of threadgroups in each direction. If Indirect is
-	// bound, they are three 32-bit words read from there when the dispatch begins; 0 groups do nothing.
-	Groups   [3]int
-	Indirect Binding
+	// Groups is the number of threadgroups in each direction. A dispatch that has none in one of them does nothing.
+	Groups [3]int
 	// Threads is the number of threads of a group, a multiple of SIMDWidth.
 	Threads int
 	// SharedBytes is the size of threadgroup memory 0, a multiple of 16.

@@ -16,9 +16,7 @@
 // offsets follow those of the dispatch before it.
 typedef struct {
 	void *pipeline;     // id<MTLComputePipelineState>
-	void *grid;         // id<MTLBuffer> that holds the number of groups, or NULL
-	size_t grid_offset; // where in it, in bytes
-	uint32_t groups[3]; // the number of groups without a grid
+	uint32_t groups[3]; // at least one in each direction
 	uint32_t threads;   // of a group
 	uint32_t shared_bytes;
 	uint32_t args_bytes;

@@ -76,15 +76,8 @@ static void zoo_metal_replay(id<MTLComputeCommandEncoder> encoder, const zoo_met
 		if (d->shared_bytes > 0) {
 			[encoder setThreadgroupMemoryLength:d->shared_bytes atIndex:0];
 		}
-		MTLSize threads = MTLSizeMake(d->threads, 1, 1);
-		if (d->grid != NULL) {
-			[encoder dispatchThreadgroupsWithIndirectBuffer:(id<MTLBuffer>)d->grid
-			                           indirectBufferOffset:d->grid_offset
-			                          threadsPerThreadgroup:threads];
-		} else {
-			[encoder dispatchThreadgroups:MTLSizeMake(d->groups[0], d->groups[1], d->groups[2])
-			        threadsPerThreadgroup:threads];
-		}
+		[encoder dispatchThreadgroups:MTLSizeMake(d->groups[0], d->groups[1], d->groups[2])
+		        threadsPerThreadgroup:MTLSizeMake(d->threads, 1, 1)];
 	}
 }
 

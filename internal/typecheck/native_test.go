@@ -132,7 +132,7 @@ func TestCgoPlanted(t *testing.T) {
 	w := mustLoad(t)
 	for _, tt := range []struct{ name, old, planted, want string }{
 		{"no such function", "C.zoo_metal_wait(", "C.zoo_metal_waits(", "zoo_metal_waits"},
-		{"a wrong argument", "C.size_t(grid.offset)", "grid.offset", "cannot use"},
+		{"a wrong argument", "C.size_t(b.offset)", "b.offset", "cannot use"},
 		{"too few arguments", "unsafe.SliceData(lists), ", "", "not enough arguments"},
 		{"no such field", "n.groups[i]", "n.grids[i]", "grids"},
 	} {

@@ -104,17 +104,6 @@ kernel void diagnose_chain(constant DiagnoseArgs& args [[buffer(0)]],
     }
 }
 
-// diagnose_grid writes the number of groups of a later dispatch: count rows of value groups.
-kernel void diagnose_grid(constant DiagnoseArgs& args [[buffer(0)]],
-                          device uint* grid [[buffer(1)]],
-                          uint thread_index [[thread_index_in_threadgroup]]) {
-    if (thread_index == 0) {
-        grid[0] = args.value;
-        grid[1] = args.count;
-        grid[2] = 1;
-    }
-}
-
 // diagnose_tell tells the host a word.
 kernel void diagnose_tell(constant DiagnoseArgs& args [[buffer(0)]],
                           device atomic_uint* words [[buffer(1)]],

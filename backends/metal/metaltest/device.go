@@ -338,22 +338,13 @@ func (d *device) encode(l *list, m *message, one metal.Dispatch) error {
 	case len(one.Buffers) > 30:
 		return fmt.Errorf("%d buffers: the largest index is 30", len(one.Buffers))
 	}
-	if one.Indirect.Buffer == nil {
-		groups := int64(1)
-		for _, g := range one.Groups {
-			if g < 0 || int64(g) > 1<<31 {
-				return fmt.Errorf("a grid of %v groups", one.Groups)
-			}
-			if groups *= int64(g); groups > 1<<31 {
-				return fmt.Errorf("a grid of %v groups", one.Groups)
-			}
+	groups := int64(1)
+	for _, g := range one.Groups {
+		if g < 0 || int64(g) > 1<<31 {
+			return fmt.Errorf("a grid of %v groups", one.Groups)
 		}
-	} else {
-		if err := d.check(one.Indirect); err != nil {
-			return fmt.Errorf("the buffer of the grid: %w", err)
-		}
-		if one.Indirect.Size < 12 {
-			return fmt.Errorf("the buffer of the grid: %d bytes bound of 12", one.Indirect.Size)
+		if groups *= int64(g); groups > 1<<31 {
+			return fmt.Errorf("a grid of %v groups", one.Groups)
 		}
 	}
 	for i, b := range one.Buffers {
@@ -369,7 +360,6 @@ func (d *device) encode(l *list, m *message, one metal.Dispatch) error {
 	for _, g := range one.Groups {
 		m.u32(uint32(g))
 	}
-	l.bind(m, one.Indirect)
 	m.u32(uint32(len(one.Args)))
 	m.data = append(m.data, one.Args...)
 	m.u32(uint32(len(one.Buffers)))

@@ -202,7 +202,6 @@ func TestRecordRefusals(t *testing.T) {
 		{"end", func(d *metal.Dispatch) { d.Buffers[0].Offset = 16 }, "not within"},
 		{"released", func(d *metal.Dispatch) { d.Buffers[0].Buffer = gone }, "released"},
 		{"foreign", func(d *metal.Dispatch) { d.Buffers[0].Buffer = foreign }, "another device"},
-		{"indirect", func(d *metal.Dispatch) { d.Indirect = metal.Binding{Buffer: buffer, Size: 8} }, "grid"},
 		{"many buffers", func(d *metal.Dispatch) { d.Buffers = make([]metal.Binding, 31) }, "buffers"},
 	} {
 		d := add(buffer)

@@ -2,7 +2,7 @@ package metaltest_test
 
 import (
 	"fmt"
-	"math/bits"
+	"slices"
 	"strings"
 	"testing"
 
@@ -266,34 +266,32 @@ func TestPlaces(t *testing.T) {
 		b := load(t, options, source, "tell")
 		const x, y, z, threads = 3, 4, 5, 64
 		out := b.buffer(x * y * z * threads * 12)
-		indirect := b.buffer(8)
-		copy(indirect.Bytes()[16:], args(x, y, z))
-		for _, d := range []metal.Dispatch{{Groups: [3]int{x, y, z}}, {Indirect: metal.Binding{Buffer: indirect, Offset: 16, Size: 12}}} {
-			clear(out.Bytes())
-			d.Kernel, d.Threads, d.Buffers = "tell", threads, []metal.Binding{whole(out)}
-			if err := b.run(d); err != nil {
-				t.Fatal(err)
-			}
-			var want []uint32
-			for k := range uint32(z) {
-				for j := range uint32(y) {
-					for i := range uint32(x * threads) {
-						in := i % threads
-						want = append(want, i/threads, j, k, in, x*100+y*10+z, threads, 1, in, in%32, in/32, threads/32, 32)
-					}
-				}
-			}
-			if diff := cmp.Diff(want, words(out)); diff != "" {
-				t.Fatalf("%+v: (-want +got)\n%s", options, diff)
-			}
-		}
-		clear(indirect.Bytes())
 		clear(out.Bytes())
-		if err := b.run(metal.Dispatch{Kernel: "tell", Threads: threads, Buffers: []metal.Binding{whole(out)}, Groups: [3]int{1, 1, 1}, Indirect: whole(indirect)}); err != nil {
+		tell := metal.Dispatch{Kernel: "tell", Threads: threads, Buffers: []metal.Binding{whole(out)}, Groups: [3]int{x, y, z}}
+		if err := b.run(tell); err != nil {
 			t.Fatal(err)
 		}
-		if bits.OnesCount32(words(out)[5]) != 0 {
-			t.Error("an indirect grid of no groups does something")
+		var want []uint32
+		for k := range uint32(z) {
+			for j := range uint32(y) {
+				for i := range uint32(x * threads) {
+					in := i % threads
+					want = append(want, i/threads, j, k, in, x*100+y*10+z, threads, 1, in, in%32, in/32, threads/32, 32)
+				}
+			}
+		}
+		if diff := cmp.Diff(want, words(out)); diff != "" {
+			t.Fatalf("%+v: (-want +got)\n%s", options, diff)
+		}
+		for _, groups := range [][3]int{{0, y, z}, {x, 0, z}, {x, y, 0}, {}} {
+			clear(out.Bytes())
+			tell.Groups = groups
+			if err := b.run(tell); err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(words(out), func(w uint32) bool { return w != 0 }) {
+				t.Errorf("%+v: a grid of %v groups does something", options, groups)
+			}
 		}
 	}
 }

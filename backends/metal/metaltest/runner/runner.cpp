@@ -47,7 +47,6 @@ struct Part {
 struct Dispatch {
     const Kernel* kernel;
     unsigned threads, shared_bytes, groups[3];
-    Part indirect;
     std::vector<uint8_t> args;
     std::vector<Part> parts;  // from index 1 on
 };
@@ -296,7 +295,6 @@ private:
             d.threads = in.u32();
             d.shared_bytes = in.u32();
             for (unsigned& g : d.groups) g = in.u32();
-            d.indirect = part(in);
             uint32_t n = in.u32();
             d.args = in.bytes(n);
             d.parts.resize(in.u32());
@@ -330,16 +328,6 @@ private:
         Call call = {};
         call.threads = d.threads;
         std::copy(d.groups, d.groups + 3, call.groups);
-        if (d.indirect.id != 0) {
-            auto b = memory_.find(d.indirect.id);
-            if (!b) return kernel + ": the buffer of its grid is gone";
-            memcpy(call.groups, static_cast<char*>(memory_.address(*b, 0)) + d.indirect.offset, sizeof call.groups);
-            uint64_t all = uint64_t(call.groups[0]) * call.groups[1];
-            if (all > UINT32_MAX || all * call.groups[2] > UINT32_MAX) {
-                return kernel + ": an indirect grid of " + std::to_string(call.groups[0]) + " by " + std::to_string(call.groups[1]) + " by " +
-                       std::to_string(call.groups[2]) + " groups";
-            }
-        }
         if (d.kernel->args_bytes != 0 && d.args.size() != d.kernel->args_bytes) {
             return kernel + ": its arguments are " + std::to_string(d.kernel->args_bytes) + " bytes and not " + std::to_string(d.args.size());
         }

@@ -43,9 +43,6 @@ typedef enum : NSUInteger {
          withRange:(NSRange)range;
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
 - (void)dispatchThreadgroups:(MTLSize)groups threadsPerThreadgroup:(MTLSize)threads;
-- (void)dispatchThreadgroupsWithIndirectBuffer:(id<MTLBuffer>)buffer
-                          indirectBufferOffset:(NSUInteger)offset
-                         threadsPerThreadgroup:(MTLSize)threads;
 - (void)endEncoding;
 @end
 
