@@ -5,28 +5,16 @@ package metaltest
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/zoo-sdk/zoo/backends/metal"
-	"github.com/zoo-sdk/zoo/internal/filelock"
 )
-
-//go:embed runner/*
-var runnerFiles embed.FS
 
 // minVersion is the oldest clang that knows what the runner needs.
 const minVersion = 16
@@ -88,6 +76,11 @@ func kernelFlags(options Options) []string {
 	return flags
 }
 
+// spacesFlags have clang's OpenCL C++ look at a source, which knows address spaces.
+var spacesFlags = []string{
+	"-x", "clcpp", "-cl-std=clc++2021", "-cl-no-stdinc", "-DZOO_SPACES", "-fsyntax-only", "-Wno-everything", "-I", ".", "-",
+}
+
 // run runs the compiler in a folder and returns what it writes to standard output.
 func (c *compiler) run(ctx context.Context, dir string, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.path, args...)
@@ -112,193 +105,4 @@ func (c *compiler) preprocess(ctx context.Context, dir, source string) (string, 
 		}
 	}
 	return c.run(ctx, dir, "#line 1 \"metal\"\n"+source, "-E", "-x", "c++", "-std=c++14", "-undef", "-nostdinc", "-D__METAL_VERSION__=300", "-I", ".", "-")
-}
-
-// keepFor is how long a compiled runner is kept that nobody uses.
-const keepFor = 7 * 24 * time.Hour
-
-// cached returns the path of a file of the cache, which make writes to the path that it is given if it is not there.
-func (c *compiler) cached(ctx context.Context, key string, make func(path string) error) (string, error) {
-	root, err := os.UserCacheDir()
-	if err != nil {
-		root = os.TempDir()
-	}
-	dir := filepath.Join(root, "zoo-metaltest")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256([]byte(key))
-	path := filepath.Join(dir, hex.EncodeToString(sum[:16]))
-	now := time.Now()
-	if err := os.Chtimes(path, now, now); err == nil {
-		return path, nil
-	}
-	lock, err := filelock.Acquire(ctx, path+".lock", nil)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Release()
-	if _, err := os.Stat(path); err == nil {
-		return path, nil // somebody else was faster
-	}
-	removeOld(dir, now.Add(-keepFor))
-	// Locks are removed with what is old, so that two may hold them: the name is nobody else's.
-	temp, err := os.MkdirTemp(dir, "making-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(temp)
-	made := filepath.Join(temp, "made")
-	if err := make(made); err != nil {
-		return "", err
-	}
-	return path, os.Rename(made, path)
-}
-
-// removeOld removes what was last used before a time.
-func removeOld(dir string, before time.Time) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
-			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // another time
-		}
-	}
-}
-
-// spacesFlags have clang's OpenCL C++ look at a source, which knows address spaces.
-var spacesFlags = []string{
-	"-x", "clcpp", "-cl-std=clc++2021", "-cl-no-stdinc", "-DZOO_SPACES", "-fsyntax-only", "-Wno-everything", "-I", ".", "-",
-}
-
-// build returns the path of a runner for kernels, and the named ones of them in the order of its tables.
-func (c *compiler) build(ctx context.Context, options Options, source string, names []string) (string, []kernel, error) {
-	dir, err := os.MkdirTemp("", "zoo-metaltest-")
-	if err != nil {
-		return "", nil, err
-	}
-	defer os.RemoveAll(dir)
-	expanded, err := c.preprocess(ctx, dir, source)
-	if err != nil {
-		return "", nil, err
-	}
-	code, all, err := rewrite(expanded)
-	if err != nil {
-		return "", nil, err
-	}
-	code = "#include \"metal.h\"\n" + code + "\n#pragma clang attribute pop\n"
-	kernels := make([]kernel, len(names))
-	for i, name := range names {
-		n := slices.IndexFunc(all, func(k kernel) bool { return k.name == name })
-		if n < 0 {
-			return "", nil, fmt.Errorf("%w: there is no kernel %s", metal.ErrKernel, name)
-		}
-		kernels[i] = all[n]
-	}
-	if err := os.CopyFS(dir, runnerFiles); err != nil {
-		return "", nil, err
-	}
-	dir = filepath.Join(dir, "runner")
-	base, err := c.baseKey()
-	if err != nil {
-		return "", nil, err
-	}
-	runner, err := c.cached(ctx, key(base, runnerFlags(options)), func(path string) error {
-		_, err := c.run(ctx, dir, "", append(runnerFlags(options), "-c", "runner.cpp", "-o", path)...)
-		return err
-	})
-	if err != nil {
-		return "", nil, err
-	}
-	program, err := c.cached(ctx, key(base, []string{runner, code}, names, kernelFlags(options), spacesFlags), func(path string) error {
-		return c.link(ctx, options, dir, base, code, kernels, runner, path)
-	})
-	return program, kernels, err
-}
-
-// compiling limits how many compilers a process runs.
-var compiling = make(chan struct{}, runtime.NumCPU())
-
-// link compiles kernels, each by itself, since programs need them in many
-// combinations, and links them with the runner.
-func (c *compiler) link(ctx context.Context, options Options, dir, base, code string, kernels []kernel, runner, path string) error {
-	// This one is quick, and its messages are to the point.
-	spaces := key(base, []string{code}, spacesFlags)
-	if _, err := c.cached(ctx, spaces, func(path string) error {
-		if _, err := c.run(ctx, dir, code, spacesFlags...); err != nil {
-			return err
-		}
-		return os.WriteFile(path, nil, 0o600)
-	}); err != nil {
-		return err
-	}
-	objects := make([]string, len(kernels))
-	group, together := errgroup.WithContext(ctx)
-	for i, k := range kernels {
-		group.Go(func() (err error) {
-			objects[i], err = c.cached(together, key(base, []string{code, k.name}, kernelFlags(options)), func(path string) error {
-				compiling <- struct{}{}
-				defer func() { <-compiling }()
-				_, err := c.run(together, dir, code+trampoline(k), append(kernelFlags(options), "-I", ".", "-c", "-", "-o", path)...)
-				return err
-			})
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	list := filepath.Join(dir, "kernels.o")
-	if _, err := c.run(ctx, dir, table(kernels), "-x", "c++", "-I", ".", "-c", "-", "-o", list); err != nil {
-		return err
-	}
-	// The linker takes files of any name for what they hold. Functions that kernels share are in each of their files.
-	_, err := c.run(ctx, dir, "", append([]string{"-pthread", "-Wl,-z,muldefs", "-o", path, list, runner}, objects...)...)
-	return err
-}
-
-// key joins what makes a file of the cache what it is.
-func key(base string, parts ...[]string) string {
-	var all strings.Builder
-	all.WriteString(base)
-	for _, part := range parts {
-		for _, s := range part {
-			fmt.Fprintf(&all, "%d %s", len(s), s)
-		}
-		all.WriteByte(0)
-	}
-	return all.String()
-}
-
-// baseKey tells apart compilers, runners and machines.
-func (c *compiler) baseKey() (string, error) {
-	parts := []string{c.path, c.version, machineKey()}
-	entries, err := runnerFiles.ReadDir("runner")
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		data, err := runnerFiles.ReadFile("runner/" + e.Name())
-		if err != nil {
-			return "", err
-		}
-		parts = append(parts, e.Name(), string(data))
-	}
-	return key("", parts), nil
-}
-
-// machineKey tells machines apart for which the compiler makes different code.
-func machineKey() string {
-	data, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(data)) {
-		if strings.HasPrefix(line, "flags") || strings.HasPrefix(line, "Features") {
-			return line
-		}
-	}
-	return ""
 }

@@ -24,9 +24,7 @@ type device struct {
 
 	mu       sync.Mutex
 	process  *process
-	program  string // the runner's path
-	source   string
-	kernels  []kernel
+	library  *library
 	loaded   bool
 	closed   bool
 	buffers  map[uint32]*buffer
@@ -246,16 +244,16 @@ func (d *device) Load(ctx context.Context, source string, kernels []string) erro
 	if err != nil {
 		return fmt.Errorf("%w: %w", metal.ErrKernel, err)
 	}
-	path, all, err := c.build(ctx, d.options, source, kernels)
+	built, err := c.build(ctx, d.options, source, kernels)
 	if err != nil {
 		return err
 	}
-	p, err := start(path, d.options)
+	p, err := start(built.program, d.options)
 	if err != nil {
 		return fmt.Errorf("%w: start the runner: %w", metal.ErrDevice, err)
 	}
 	d.process = p
-	d.kernels, d.program, d.source = all, path, source
+	d.library = built
 	for _, b := range d.buffers {
 		if err := d.announce(b); err != nil {
 			return err
@@ -323,14 +321,14 @@ func (d *device) Record(dispatches []metal.Dispatch) (metal.List, error) {
 
 // encode checks a dispatch and appends it to a message.
 func (d *device) encode(l *list, m *message, one metal.Dispatch) error {
-	n := slices.IndexFunc(d.kernels, func(k kernel) bool { return k.name == one.Kernel })
+	n := slices.IndexFunc(d.library.kernels, func(k kernel) bool { return k.name == one.Kernel })
 	switch {
 	case n < 0:
 		return fmt.Errorf("%w: no such kernel was loaded", metal.ErrKernel)
 	case one.Threads <= 0 || one.Threads%metal.SIMDWidth != 0 || one.Threads > d.info.MaxThreads:
 		return fmt.Errorf("%d threads: not a multiple of %d up to %d", one.Threads, metal.SIMDWidth, d.info.MaxThreads)
-	case d.kernels[n].threads > 0 && one.Threads > d.kernels[n].threads:
-		return fmt.Errorf("%d threads: the kernel's source says %d at most", one.Threads, d.kernels[n].threads)
+	case d.library.kernels[n].threads > 0 && one.Threads > d.library.kernels[n].threads:
+		return fmt.Errorf("%d threads: the kernel's source says %d at most", one.Threads, d.library.kernels[n].threads)
 	case one.SharedBytes < 0 || one.SharedBytes%16 != 0 || one.SharedBytes > d.info.SharedBytes:
 		return fmt.Errorf("%d bytes of threadgroup memory: not a multiple of 16 up to %d", one.SharedBytes, d.info.SharedBytes)
 	case len(one.Args) > 4096 || len(one.Args)%4 != 0:
@@ -356,7 +354,9 @@ func (d *device) encode(l *list, m *message, one metal.Dispatch) error {
 		}
 		l.boundBytes += int64(b.Size)
 	}
-	m.u32(uint32(n), uint32(one.Threads), uint32(one.SharedBytes))
+	m.u32(uint32(len(one.Kernel)))
+	m.data = append(m.data, one.Kernel...)
+	m.u32(uint32(one.Threads), uint32(one.SharedBytes))
 	for _, g := range one.Groups {
 		m.u32(uint32(g))
 	}
@@ -453,7 +453,7 @@ func (s *submission) Wait() error {
 		c.Running--
 	})
 	if err == nil && r.code != outcomeOK {
-		err = fmt.Errorf("%w: %s", metal.ErrDevice, locate(r.text, d.program, d.source))
+		err = fmt.Errorf("%w: %s", metal.ErrDevice, d.library.locate(r.text))
 	}
 	return err
 }

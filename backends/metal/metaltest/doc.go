@@ -12,7 +12,7 @@
 //
 // Only the kernels that Load names are compiled to machine code, so name no more
 // than the test needs. What was compiled is kept in the user's cache folder by
-// the hash of everything that it depends on, and removed a week after its last use.
+// the hash of everything that it depends on, each kernel with what it needs of the source, and removed two days after its last use.
 //
 // # What runs
 //

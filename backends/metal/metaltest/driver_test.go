@@ -43,6 +43,7 @@ func mapFile(t *testing.T, size int) []byte {
 // helpers are kernels for these tests.
 var helpers = lines(
 	"kernel void copy(device const uint* in [[buffer(1)]], device uint* out [[buffer(2)]], uint i [[thread_position_in_grid]]) { out[i] = in[i]; }",
+	"[[max_total_threads_per_threadgroup(128)]]",
 	"kernel void add(device uint* x [[buffer(1)]], uint i [[thread_position_in_grid]]) { x[i]++; }",
 	"kernel void sleep(device atomic_uint* x [[buffer(1)]], uint i [[thread_position_in_grid]]) {",
 	"    if (i == 0) { atomic_store_explicit(x + 1, 1, memory_order_relaxed); while (atomic_load_explicit(x, memory_order_relaxed) == 0) {} }",
@@ -190,6 +191,7 @@ func TestRecordRefusals(t *testing.T) {
 		{"kernel", func(d *metal.Dispatch) { d.Kernel = "subtract" }, "no such kernel"},
 		{"no threads", func(d *metal.Dispatch) { d.Threads = 0 }, "threads"},
 		{"threads", func(d *metal.Dispatch) { d.Threads = 33 }, "threads"},
+		{"threads of the kernel", func(d *metal.Dispatch) { d.Threads = 160 }, "the kernel's source says 128 at most"},
 		{"many threads", func(d *metal.Dispatch) { d.Threads = 512 }, "threads"},
 		{"shared", func(d *metal.Dispatch) { d.SharedBytes = 8 }, "threadgroup memory"},
 		{"much shared", func(d *metal.Dispatch) { d.SharedBytes = 2048 }, "threadgroup memory"},

@@ -475,32 +475,23 @@ func parseParam(tokens []token, line int, kernel string) (param, error) {
 	return p, nil
 }
 
-// trampoline returns C++ that calls a kernel, and describes it.
-func trampoline(k kernel) string {
+// trampoline returns C++ that calls a kernel, and tells the runner of it.
+func (k kernel) trampoline() string {
 	args := make([]string, len(k.params))
 	argsBytes := "0"
-	buffers, writable := uint32(0), uint32(0)
+	writable := uint32(0)
 	for i, p := range k.params {
 		args[i] = p.argument()
-		if p.attribute != "buffer" {
-			continue
-		}
-		buffers |= 1 << p.index
-		if !p.readOnly {
+		if p.attribute == "buffer" && !p.readOnly {
 			writable |= 1 << p.index
 		}
-		if p.index == 0 && p.reference {
+		if p.attribute == "buffer" && p.index == 0 && p.reference {
 			argsBytes = fmt.Sprintf("sizeof(%s)", p.typ)
 		}
 	}
-	return fmt.Sprintf(`# 1 "trampoline"
-ZOO_CALLER static void zoo_run(const ::zoo::Call& c, unsigned index) {
-	(void)index;
-	(void)c;
-	::%[1]s(%[2]s);
-}
-extern "C" const ::zoo::Kernel zoo_kernel_%[1]s = {%[1]q, zoo_run, %[3]s, %#[4]x, %#[5]x};
-`, k.name, strings.Join(args, ", "), argsBytes, buffers, writable)
+	return fmt.Sprintf("# 1 \"trampoline\"\nZOO_CALLER static void zoo_run(const ::zoo::Call& c, unsigned index) {\n\t(void)index;\n\t(void)c;\n\t::%s(%s);\n}\n"+
+		"__attribute__((used, section(\"zoo_kernels\"))) static const ::zoo::Kernel zoo_kernel = {%q, zoo_run, %s, %#xu};\n",
+		k.name, strings.Join(args, ", "), k.name, argsBytes, writable)
 }
 
 // argument returns what a trampoline passes for a parameter.
@@ -519,16 +510,4 @@ func (p param) argument() string {
 		return fmt.Sprintf("::zoo_make<%s>(%s)", p.typ, strings.Join(words[:last-'0'], ", "))
 	}
 	return fmt.Sprintf("%s(%s)", p.typ, words[0])
-}
-
-// table returns C++ that lists kernels.
-func table(kernels []kernel) string {
-	var code, list strings.Builder
-	code.WriteString("#include \"abi.h\"\n")
-	for _, k := range kernels {
-		fmt.Fprintf(&code, "extern \"C\" const ::zoo::Kernel zoo_kernel_%s;\n", k.name)
-		fmt.Fprintf(&list, "&zoo_kernel_%s, ", k.name)
-	}
-	fmt.Fprintf(&code, "extern \"C\" const ::zoo::Kernel* const zoo_kernels[] = {%snullptr};\n", list.String())
-	return code.String()
 }

@@ -30,8 +30,7 @@ struct Kernel {
     const char* name;
     void (*run)(const Call&, unsigned index);
     unsigned args_bytes;   // size of what buffer 0 refers to, 0 if that is not known
-    unsigned buffers;      // a bit for each buffer that it takes
-    unsigned writable;     // a bit for each of them that is not const
+    unsigned writable;     // a bit for each buffer that is not const
 };
 
 #endif
@@ -53,7 +52,8 @@ enum : unsigned { OrderDevice = 1, OrderShared = 2 };
 extern "C" {
 
 #if !defined(ZOO_SPACES)
-extern const zoo::Kernel* const zoo_kernels[];  // null ends it
+// All kernels are in a section of their own.
+extern const zoo::Kernel __start_zoo_kernels[] __attribute__((weak)), __stop_zoo_kernels[] __attribute__((weak));
 #endif
 
 // zoo_turn returns where the calling thread puts its value.

@@ -287,11 +287,19 @@ private:
         return p;
     }
 
+    // kernel returns the one of a name. There is one, or the request would not have been sent.
+    static const Kernel* kernel(const std::string& name) {
+        const Kernel* k = __start_zoo_kernels;
+        while (k->name != name) k++;
+        return k;
+    }
+
     void record(In& in) {
         uint32_t id = in.u32(), count = in.u32();
         List list(count);
         for (Dispatch& d : list) {
-            d.kernel = zoo_kernels[in.u32()];
+            auto name = in.bytes(in.u32());
+            d.kernel = kernel(std::string(name.begin(), name.end()));
             d.threads = in.u32();
             d.shared_bytes = in.u32();
             for (unsigned& g : d.groups) g = in.u32();

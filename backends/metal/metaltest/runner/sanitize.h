@@ -176,7 +176,9 @@ struct zoo_place {
 };
 #define ZOO_UNDEFINED(NAME, WHAT)                                                                                  \
     void __ubsan_handle_##NAME(zoo_place* at) {                                                                    \
-        if (strcmp(at->file, "metal") == 0) zoo::Worker::running()->fail(WHAT ", at <line %u>", at->line);          \
+        if (strncmp(at->file, "metal-", 6) == 0) {                                                                 \
+            zoo::Worker::running()->fail(WHAT ", at <line %u of %s>", at->line, at->file);                         \
+        }                                                                                                          \
         zoo::Worker::running()->fail(WHAT ", at %s", zoo::place(ZOO_SITE).c_str());                                 \
     }
 ZOO_UNDEFINED(type_mismatch_v1, "touches memory that is not aligned for its type")

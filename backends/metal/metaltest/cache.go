@@ -1,0 +1,84 @@
+//go:build linux
+
+package metaltest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/zoo-sdk/zoo/internal/filelock"
+)
+
+// keepFor is how long what was compiled is kept that nobody uses. To compile it again takes seconds.
+const keepFor = 48 * time.Hour
+
+// cached returns the path of a file of the cache, which make writes to the path that it is given if it is not there.
+func cached(ctx context.Context, key string, make func(path string) error) (string, error) {
+	root, err := os.UserCacheDir()
+	if err != nil {
+		root = os.TempDir()
+	}
+	dir := filepath.Join(root, "zoo-metaltest")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(key))
+	path := filepath.Join(dir, hex.EncodeToString(sum[:16]))
+	now := time.Now()
+	if err := os.Chtimes(path, now, now); err == nil {
+		return path, nil
+	}
+	lock, err := filelock.Acquire(ctx, path+".lock", nil)
+	if err != nil {
+		return "", err
+	}
+	// Another process may make the same while this one removes the lock that it holds, and a third
+	// takes a new one: then the work is done twice, and the file is the same.
+	defer os.Remove(lock.Path())
+	defer lock.Release()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil // somebody else was faster
+	}
+	removeOld(dir, now.Add(-keepFor))
+	temp, err := os.MkdirTemp(dir, "making-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temp)
+	made := filepath.Join(temp, "made")
+	if err := make(made); err != nil {
+		return "", err
+	}
+	return path, os.Rename(made, path)
+}
+
+// removeOld removes what was last used before a time.
+func removeOld(dir string, before time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // another time
+		}
+	}
+}
+
+// key joins what makes a file of the cache what it is.
+func key(parts ...[]string) string {
+	var all strings.Builder
+	for _, part := range parts {
+		for _, s := range part {
+			fmt.Fprintf(&all, "%d %s", len(s), s)
+		}
+		all.WriteByte(0)
+	}
+	return all.String()
+}
