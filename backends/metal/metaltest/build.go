@@ -27,8 +27,38 @@ var language = []string{"abi.h", "atomic.h", "matrix.h", "metal.h", "simd.h"}
 type library struct {
 	program string // the path of a runner for them
 	kernels []kernel
-	source  string         // what they were compiled from
-	lines   map[string]int // what is to be added to the lines of files that the compiler names
+	source  *source
+}
+
+// source is a source as it is compiled.
+type source struct {
+	text    string // as it was given
+	code    string // as C++
+	kernels []kernel
+	slicer  *slicer
+}
+
+// read turns a text into a source.
+func (c *compiler) read(ctx context.Context, dir, text string) (*source, error) {
+	c.mu.Lock()
+	known := c.sources[text]
+	c.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	expanded, err := c.preprocess(ctx, dir, text)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{text: text}
+	if s.code, s.kernels, err = rewrite(expanded); err != nil {
+		return nil, err
+	}
+	s.slicer = newSlicer(s.code)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sources[text] = s
+	return s, nil
 }
 
 // compilers limits how many compilers a process runs.
@@ -43,7 +73,7 @@ type builder struct {
 }
 
 // build compiles the named kernels of a source.
-func (c *compiler) build(ctx context.Context, options Options, source string, names []string) (*library, error) {
+func (c *compiler) build(ctx context.Context, options Options, text string, names []string) (*library, error) {
 	dir, err := os.MkdirTemp("", "zoo-metaltest-")
 	if err != nil {
 		return nil, err
@@ -53,24 +83,20 @@ func (c *compiler) build(ctx context.Context, options Options, source string, na
 		return nil, err
 	}
 	b := &builder{c, options, filepath.Join(dir, "runner"), []string{c.path, c.version, machineKey()}}
-	expanded, err := c.preprocess(ctx, dir, source)
+	s, err := c.read(ctx, dir, text)
 	if err != nil {
 		return nil, err
 	}
-	code, all, err := rewrite(expanded)
-	if err != nil {
-		return nil, err
-	}
-	s := newSlicer(code)
-	l := &library{source: source, lines: s.lines(), kernels: make([]kernel, len(names))}
+	names = slices.Compact(slices.Sorted(slices.Values(names))) // their order is of no importance
+	l := &library{source: s, kernels: make([]kernel, len(names))}
 	for i, name := range names {
-		n := slices.IndexFunc(all, func(k kernel) bool { return k.name == name })
+		n := slices.IndexFunc(s.kernels, func(k kernel) bool { return k.name == name })
 		if n < 0 {
 			return nil, fmt.Errorf("%w: there is no kernel %s", metal.ErrKernel, name)
 		}
-		l.kernels[i] = all[n]
+		l.kernels[i] = s.kernels[n]
 	}
-	if err := b.check(ctx, code); err != nil {
+	if err := b.check(ctx, s.code); err != nil {
 		return nil, err
 	}
 	objects := make([]string, len(names)+1)
@@ -81,7 +107,7 @@ func (c *compiler) build(ctx context.Context, options Options, source string, na
 	})
 	for i, k := range l.kernels {
 		group.Go(func() (err error) {
-			objects[i], err = b.kernel(together, k, s.slice(k.name))
+			objects[i], err = b.kernel(together, k, s.slicer.slice(k.name))
 			return err
 		})
 	}

@@ -23,6 +23,9 @@ const minVersion = 16
 type compiler struct {
 	path    string
 	version string // all that it says of itself
+
+	mu      sync.Mutex
+	sources map[string]*source // that it has seen before
 }
 
 // findCompiler looks for a clang.
@@ -39,7 +42,7 @@ var findCompiler = sync.OnceValues(func() (*compiler, error) {
 		_, after, _ := strings.Cut(string(out), "clang version ")
 		major, _, _ := strings.Cut(after, ".")
 		if n, err := strconv.Atoi(major); err == nil && n >= minVersion {
-			return &compiler{path, string(out)}, nil
+			return &compiler{path: path, version: string(out), sources: map[string]*source{}}, nil
 		}
 	}
 	return nil, fmt.Errorf("no clang++ of version %d or later", minVersion)

@@ -187,11 +187,11 @@ func (s *slicer) slice(kernel string) string {
 	return text.String()
 }
 
-// lines returns the line before the first of each file.
-func (s *slicer) lines() map[string]int {
-	all := map[string]int{}
-	for _, n := range s.items {
-		all[n.file] = n.line - 1
+// before returns the line before the first of a file.
+func (s *slicer) before(file string) (int, bool) {
+	i := slices.IndexFunc(s.items, func(n item) bool { return n.file == file })
+	if i < 0 {
+		return 0, false
 	}
-	return all
+	return s.items[i].line - 1, true
 }

@@ -20,7 +20,7 @@ func (l *library) locate(report string) string {
 	if !site.MatchString(report) {
 		return report
 	}
-	lines := strings.Split(l.source, "\n")
+	lines := strings.Split(l.source.text, "\n")
 	return site.ReplaceAllStringFunc(report, func(s string) string {
 		m := site.FindStringSubmatch(s)
 		file, line := m[3], 0
@@ -29,7 +29,7 @@ func (l *library) locate(report string) string {
 		} else if address, err := strconv.ParseUint(m[1], 16, 64); err == nil {
 			file, line, _ = lineOf(l.program, address)
 		}
-		before, ok := l.lines[filepath.Base(file)]
+		before, ok := l.source.slicer.before(filepath.Base(file))
 		if line += before; !ok || line < 1 || line > len(lines) {
 			return "an unknown line"
 		}
