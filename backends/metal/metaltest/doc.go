@@ -11,8 +11,9 @@
 //		err = device.Load(t.Context(), metal.Source(), []string{"add_mul"})
 //
 // Only the kernels that Load names are compiled to machine code, so name no more
-// than the test needs. What was compiled is kept in the user's cache folder by
-// the hash of everything that it depends on, each kernel with what it needs of the source, and removed two days after its last use.
+// than the test needs. Each is kept in the user's cache folder by the hash of
+// the part of the source that it needs and of everything else that it depends on,
+// and removed two days after its last use.
 //
 // # What runs
 //
@@ -23,11 +24,11 @@
 // must be, and has the runner map it, too.
 //
 // Each thread of a group is a fiber, which runs until it comes to a barrier or
-// an operation of its SIMD group; a switch takes some ten nanoseconds. Groups run on up to two of
-// the system's threads. With a Seed, groups and threads run in another order,
-// the same for the same seed: results must not differ. Threads come to every
-// barrier and SIMD operation together, at the same place in the code, or the
-// submission fails.
+// an operation of its SIMD group; a switch takes some ten nanoseconds. Groups run
+// on up to two of the system's threads. With a Seed, groups and threads run in
+// another order, the same for the same seed: results must not differ. Threads
+// come to every barrier and SIMD operation together, at the same place in the
+// code, or the submission fails.
 //
 // # What is checked
 //
@@ -53,9 +54,9 @@
 //   - sums floats with simd_sum, a prefix sum or a product of matrices where
 //     rounding would make the result depend on an order that nobody promises.
 //
-// A check costs some nanoseconds for an access. After a finding the device goes on with the
-// next submission. Always checked are the size of the arguments, which is that of the struct of
-// buffer 0, and what Record says of dispatches.
+// A check costs some nanoseconds for an access. After a finding the device goes on
+// with the next submission. Always checked are the size of the arguments, which
+// is that of the struct of buffer 0, and what Record is given.
 //
 // # What compiles
 //
@@ -80,8 +81,8 @@
 // # Failing on purpose
 //
 // Options has limits for memory, threads and the like, FailAfter to have the
-// device go away after some dispatches, and NoDevice. [Driver.Kill] kills
-// the runner in the midst of work. [Driver.Counts] tells what was done and what
-// is still held, so that tests can demand that nothing leaks. Releasing a buffer or a list twice,
-// or waiting twice for a submission, panics.
+// device go away after some dispatches, and NoDevice. [Driver.Kill] kills the
+// runner in the midst of work. [Driver.Counts] tells what was done and what is
+// still held, so that tests can demand that nothing leaks. Releasing a buffer or a
+// list twice, or waiting twice for a submission, panics.
 package metaltest

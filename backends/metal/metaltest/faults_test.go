@@ -26,7 +26,7 @@ const line3 = ` at line \d+ \(.*\)`
 
 var faults = []mistake{
 	// Races between threads.
-	{"race", "s[i / 2] = i;", `thread \d+: writes the byte at offset \d+ of threadgroup memory` + line3 + `, which thread \d+ writes` + line3, false},
+	{"race", "s[i / 2] = i;", `thread \d+: writes the byte at offset \d+ of threadgroup memory at line \d+ \(s\[i / 2\] = i;\), which thread \d+ writes at line \d+ \(s\[i / 2\] = i;\)`, false},
 	{"missing_barrier", "s[i] = i; out[64 * g + i] = s[i ^ 1];", `threadgroup memory|never written`, false},
 	{"missing_second_barrier", "s[i] = i; " + barrier + " uint x = s[63 - i]; s[i] = x; " + barrier, `of threadgroup memory.* nothing orders the two`, false},
 	{"with_barriers", "s[i] = i; " + barrier + " uint x = s[63 - i]; " + barrier + " s[i] = x;", ``, false},
@@ -69,7 +69,7 @@ var faults = []mistake{
 	{"partly_initialised", "reinterpret_cast<threadgroup uchar*>(s)[4 * i + 1] = 1; out[64 * g + i] = s[i];", `offset 0 was never written`, false},
 	{"initialised_before", "if (g == 0) { s[i] = i; } out[64 * g + i] = s[i];", `group \(1, 0, 0\).* never written`, false},
 	{"local_array", "uint a[4] = {1, 2, 3, 4}; out[64 * g + i] = a[i % 5];", `beyond an array`, false},
-	{"local_pointer", "uint a[4] = {1, 2, 3, 4}; out[64 * g + i] = pick(a, i % 5);", `beyond the end of a local array`, false},
+	{"local_pointer", "uint a[4] = {1, 2, 3, 4}; out[64 * g + i] = pick(a, i % 5);", `beyond the end of a local array, at line 7 \(.*uint pick\(`, false},
 	{"constant_array", "out[64 * g + i] = Table[i % 5];", `beyond an array`, false},
 	{"misaligned", "s[i] = *reinterpret_cast<device const uint*>(reinterpret_cast<device const uchar*>(in) + 2);", `not aligned`, false},
 

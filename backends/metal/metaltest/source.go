@@ -135,6 +135,7 @@ type rewriter struct {
 	kernels []kernel
 	threads int             // what an attribute says of the next kernel
 	types   map[string]bool // the names of types
+	vectors map[string]bool // other names of vectors
 	braces  []bool          // for each open brace, whether it is one of a function
 }
 
@@ -150,13 +151,14 @@ func (r *rewriter) text(i int) string {
 // attributes, with calls in place of constructors of vectors. It returns the
 // kernels as well.
 func rewrite(source string) (string, []kernel, error) {
-	r := &rewriter{source: source, tokens: scan(source), types: map[string]bool{"auto": true}}
+	r := &rewriter{source: source, tokens: scan(source), types: map[string]bool{"auto": true}, vectors: map[string]bool{}}
 	for _, name := range []string{"bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "float", "size_t", "simdgroup_half8x8", "simdgroup_float8x8", "atomic_uint", "atomic_int"} {
 		r.types[name] = true
 	}
 	for i, t := range r.tokens {
 		if slices.Contains([]string{"struct", "class", "typename", "enum", "using"}, t.text) && identifier.MatchString(r.text(i+1)) {
 			r.types[r.text(i+1)] = true
+			r.vectors[r.text(i+1)] = t.text == "using" && vectorType.MatchString(r.text(i+3)) && r.text(i+4) == ";"
 		}
 	}
 	for i := 0; i < len(r.tokens); {
@@ -181,7 +183,7 @@ func rewrite(source string) (string, []kernel, error) {
 // token looks at a token and returns which to look at next.
 func (r *rewriter) token(i int) (int, error) {
 	t := r.tokens[i]
-	isVector := vectorType.MatchString(t.text)
+	isVector := vectorType.MatchString(t.text) || r.vectors[t.text]
 	switch {
 	case slices.Contains(foreign, t.text):
 		return 0, problem(t.line, "%s is not in the Metal Shading Language", t.text)
