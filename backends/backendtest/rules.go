@@ -298,12 +298,12 @@ func traced(ctx context.Context, e backends.Executor, p *program.Program, want *
 	for i := range rows {
 		rows[i].Token = want.tokens[i]
 	}
-	next := -1
+	next, kept := -1, 1
 	var bad error
 	look := func(layer int, state []float32) {
 		live := 3
 		if layer >= 0 && p.Layers[layer].End > cut {
-			live = 1
+			live = kept
 		}
 		if bad == nil && (layer != next || len(state) != live*hidden) {
 			bad = fmt.Errorf("layer %d with %d numbers, want layer %d with %d", layer, len(state), next, live*hidden)
@@ -319,6 +319,15 @@ func traced(ctx context.Context, e backends.Executor, p *program.Program, want *
 	if err := errors.Join(bad, same("logits", 1, e.Logits(0), want.logits[1])); err != nil {
 		return err
 	}
+	// Where no row wants logits nothing is left behind the select.
+	if err := e.Truncate(s, 0); err != nil {
+		return err
+	}
+	next, kept, rows[1].Logits = -1, 0, false
+	if err := errors.Join(e.Step(ctx, &backends.Batch{Rows: rows, Trace: look}), bad); err != nil {
+		return fmt.Errorf("no row wants logits: %w", err)
+	}
+	rows[1].Logits = true
 	for changed := -1; changed < len(p.Layers); changed++ {
 		if err := e.Truncate(s, 0); err != nil {
 			return err

@@ -71,13 +71,13 @@ func (e *executor) Generate(ctx context.Context, b *backends.Burst) (backends.Bu
 	for running := true; running; {
 		select {
 		case <-ctx.Done():
-			r.end()
+			r.silence()
 			err = <-done
 			running = false
 		case err = <-done:
 			running = false
 		case <-tick.C:
-			r.read()
+			r.read(ctx)
 		}
 	}
 	if err != nil {
@@ -125,16 +125,13 @@ func (e *executor) beginBurst(b *backends.Burst) ([]List, error) {
 
 // endBurst emits what is left and keeps the books.
 func (e *executor) endBurst(ctx context.Context, b *backends.Burst, r *ring) (backends.BurstResult, error) {
-	if ctx.Err() != nil {
-		r.quiet = true
-	}
-	r.read()
+	r.read(ctx)
 	result := backends.BurstResult{Fed: r.seen, Stopped: r.stopped}
 	if r.seen > 0 {
 		e.slots.Extend(b.Row.Slot, b.Row.Pos+r.seen-1)
 	}
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && (r.held || r.seen < b.Steps && !r.stopped && !r.unusable):
 		return result, context.Cause(ctx)
 	case r.unusable:
 		return result, fmt.Errorf("%w: the device finds no token to pick at position %d", backends.ErrLogits, b.Row.Pos+r.seen)
@@ -147,14 +144,15 @@ type ring struct {
 	words []atomic.Uint32 // whether to end, then one for each step: 0 until it is done, then one more than what was picked
 	burst *backends.Burst
 
-	seen     int // steps done
-	quiet    bool
+	seen     int  // steps done
+	quiet    bool // nothing is emitted any more
+	held     bool // tokens were held back since the context had ended
 	stopped  bool
 	unusable bool
 }
 
 // read emits the tokens that have come since it was last called.
-func (r *ring) read() {
+func (r *ring) read(ctx context.Context) {
 	for r.seen < r.burst.Steps {
 		word := r.words[1+r.seen].Load()
 		if word == 0 {
@@ -166,15 +164,20 @@ func (r *ring) read() {
 			r.unusable = true
 		case word&pickStop != 0:
 			r.stopped = true
+		case ctx.Err() != nil:
+			r.held = true
+			r.silence()
 		case !r.quiet && !r.burst.Emit(int32(word)):
-			r.quiet = true
-			r.end()
+			r.silence()
 		}
 	}
 }
 
-// end asks the device to stop after the step at hand.
-func (r *ring) end() { r.words[0].Store(1) }
+// silence ends the emission of tokens, and asks the device to stop after the step at hand.
+func (r *ring) silence() {
+	r.quiet = true
+	r.words[0].Store(1)
+}
 
 // ringWords returns the words of the ring.
 func (m *memory) ringWords() []atomic.Uint32 {

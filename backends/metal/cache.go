@@ -11,8 +11,8 @@ import (
 const (
 	// pageUnit is what offsets in the arena are multiples of, and counted in.
 	pageUnit = 256
-	// firstArena is the size of the arena at first.
-	firstArena = 1 << 20
+	// firstArena is the size of the arena at first, and leastArena what it grows by where it cannot be doubled.
+	firstArena, leastArena = 1 << 20, 64 << 20
 )
 
 // caches is the memory of all slots' keys and values: pages of 256 positions in
@@ -158,9 +158,11 @@ func (c *caches) take(size int) (offset int, moved bool, err error) {
 	}
 	if need := c.used + size; need > len(c.arena.Bytes()) {
 		if err := c.replace(&c.arena, max(2*len(c.arena.Bytes()), need), c.used); err != nil {
-			// Twice as much may not be there where this page would fit.
-			if err := c.replace(&c.arena, need, c.used); err != nil {
-				return 0, false, err
+			// Twice as much may not be there where less would do, for a while or just once.
+			if c.replace(&c.arena, need+leastArena, c.used) != nil {
+				if err := c.replace(&c.arena, need, c.used); err != nil {
+					return 0, false, err
+				}
 			}
 		}
 		moved = true

@@ -39,8 +39,11 @@ func (e *executor) growPartials(blocks int) error {
 	}
 	p.buffer, p.sums.Buffer, p.largest.Buffer = b, b, b
 	e.forget()
-	e.memory.free(e.parts.buffer)
-	e.stats.BufferBytes += int64(l.size)
+	if e.parts.buffer != nil {
+		e.stats.BufferBytes -= int64(len(e.parts.buffer.Bytes()))
+		e.memory.free(e.parts.buffer)
+	}
+	e.stats.BufferBytes += int64(len(b.Bytes()))
 	e.parts = p
 	return nil
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -35,7 +35,7 @@ type executor struct {
 	closed  bool
 	lost    error // why the device can be used no more
 
-	kept []backends.Row // of the step at hand, those that want logits
+	hidden, logits Binding // of the last step
 }
 
 // build prepares everything but the lists, which are recorded when they are first needed.
@@ -140,13 +140,24 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 	}
 	key := e.key(b.Rows, wanted)
 	if b.Trace != nil {
-		err = e.trace(ctx, key, wanted, b)
-	} else {
-		err = e.submit(key)
+		key = traced(key)
+	}
+	r, err := e.recorded(key)
+	if err != nil {
+		return err
+	}
+	switch {
+	case b.Trace != nil:
+		err = e.trace(ctx, r, wanted, b)
+	case e.opts.Profile:
+		err = e.profileRun(r)
+	default:
+		err = e.wait(e.device.Submit(r.lists))
 	}
 	if err != nil {
 		return err
 	}
+	e.hidden, e.logits = r.hidden, r.logits
 	for _, r := range b.Rows {
 		e.slots.Extend(r.Slot, r.Pos)
 	}
@@ -155,7 +166,7 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 
 // begin writes down what the kernels need to know of rows, and makes room for them in the caches.
 func (e *executor) begin(rows []backends.Row) error {
-	e.kept = e.kept[:0]
+	kept := 0
 	for i, r := range rows {
 		if err := e.reach(r.Slot, r.Pos); err != nil {
 			return err
@@ -163,14 +174,14 @@ func (e *executor) begin(rows []backends.Row) error {
 		e.mem.putAngles(i, r.Pos)
 		e.mem.putRow(e.mem.step, i, r, e.caches.first(r.Slot), i)
 		if r.Logits {
-			e.mem.putRow(e.mem.keptStep, len(e.kept), r, e.caches.first(r.Slot), i)
-			binary.LittleEndian.PutUint32(bytesOf(e.mem.keptRows)[4*len(e.kept):], uint32(i))
-			e.kept = append(e.kept, r)
+			e.mem.putRow(e.mem.keptStep, kept, r, e.caches.first(r.Slot), i)
+			binary.LittleEndian.PutUint32(bytesOf(e.mem.keptRows)[4*kept:], uint32(i))
+			kept++
 		}
 		e.gather(i, r.Token)
 	}
 	e.mem.putLive(e.mem.step, len(rows))
-	e.mem.putLive(e.mem.keptStep, len(e.kept))
+	e.mem.putLive(e.mem.keptStep, kept)
 	return nil
 }
 
@@ -204,43 +215,32 @@ func (e *executor) gather(row int, token int32) {
 	}
 }
 
-// submit runs the list of a key.
-func (e *executor) submit(key listKey) error {
-	r, err := e.recorded(key)
-	if err != nil {
-		return err
-	}
-	if e.opts.Profile {
-		return e.profileRun(r)
-	}
-	return e.wait(e.device.Submit(r.lists))
-}
-
 // wait waits for a submission. A device that has failed is not used again.
 func (e *executor) wait(s Submission, err error) error {
 	if err == nil {
 		err = s.Wait()
 	}
-	if err != nil && e.lost == nil {
-		e.lost = fmt.Errorf("open the model again: %w", err)
+	if errors.Is(err, ErrDevice) && e.lost == nil {
+		e.lost = err
+		if fault.Hint(err) == "" {
+			e.lost = fault.WithHint(err, "open the model again, or run on the processor with `--backend cpu`")
+		}
+		return e.lost
 	}
 	return err
 }
 
 // trace runs a batch layer by layer and shows the state in between.
-func (e *executor) trace(ctx context.Context, key listKey, wanted int, b *backends.Batch) error {
-	key.kind = tracedList
-	r, err := e.recorded(key)
-	if err != nil {
-		return err
-	}
+func (e *executor) trace(ctx context.Context, r *recorded, wanted int, b *backends.Batch) error {
 	layer := -1
 	for i, list := range r.lists {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if err := e.wait(e.device.Submit([]List{list})); err != nil {
-			return err
+		if list != nil {
+			if err := e.wait(e.device.Submit([]List{list})); err != nil {
+				return err
+			}
 		}
 		if i < len(r.states) {
 			live := len(b.Rows)
@@ -255,7 +255,13 @@ func (e *executor) trace(ctx context.Context, key listKey, wanted int, b *backen
 }
 
 // Logits implements backends.Executor.
-func (e *executor) Logits(i int) []float32 { return floatsOf(e.mem.row(e.p.Logits, i)) }
+func (e *executor) Logits(i int) []float32 { return e.row(e.logits, e.p.Logits, i) }
+
+// row returns row i of where a buffer lies.
+func (e *executor) row(at Binding, id program.BufferID, i int) []float32 {
+	cols := e.p.Buffers[id].Cols
+	return floatsOf(at)[i*cols:][:cols]
+}
 
 // Peaks implements backends.Executor.
 func (e *executor) Peaks(i int) []float32 {
@@ -264,7 +270,7 @@ func (e *executor) Peaks(i int) []float32 {
 }
 
 // Hidden implements backends.Executor.
-func (e *executor) Hidden(i int) []float32 { return floatsOf(e.mem.row(e.p.Hidden, i)) }
+func (e *executor) Hidden(i int) []float32 { return e.row(e.hidden, e.p.Hidden, i) }
 
 // Stats implements backends.Executor.
 func (e *executor) Stats() backends.Stats { return e.stats }

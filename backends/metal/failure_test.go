@@ -265,3 +265,37 @@ func TestCancelledBurst(t *testing.T) {
 	}
 	nothingHeld(t, d)
 }
+
+// eager is a driver whose submissions have ended when they are made: all tokens of a burst come at once.
+type eager struct{ metal.Driver }
+
+func (x eager) Open() (metal.Device, error) {
+	d, err := x.Driver.Open()
+	return eagerDevice{d}, err
+}
+
+type eagerDevice struct{ metal.Device }
+
+func (x eagerDevice) Submit(lists []metal.List) (metal.Submission, error) {
+	s, err := x.Device.Submit(lists)
+	if err != nil {
+		return nil, err
+	}
+	return ended{s.Wait()}, nil
+}
+
+type ended struct{ err error }
+
+func (x ended) Wait() error { return x.err }
+
+// TestEagerBursts holds bursts to the contract on a device that is faster than whoever waits for it.
+func TestEagerBursts(t *testing.T) {
+	t.Parallel()
+	metaltest.Require(t)
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	if err := backendtest.TestGenerator(t.Context(), metal.New(eager{metaltest.New(metaltest.Options{})})); err != nil {
+		t.Error(err)
+	}
+}

@@ -88,7 +88,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 // hint tells what to do where memory does not suffice.
 func hint(err error) error {
 	if errors.Is(err, ErrMemory) {
-		return fault.WithHint(err, "close other programs, ask for a smaller context with `--context`, or run on the processor with `--backend cpu`")
+		return fault.WithHint(err, "close other models and programs, ask for a smaller context with `--context`, or run on the processor with `--backend cpu`")
 	}
 	return err
 }

@@ -10,13 +10,18 @@ import (
 // profileRun runs each dispatch of a list in a submission of its own and notes what it takes.
 func (e *executor) profileRun(r *recorded) error {
 	if r.single == nil {
+		var single []List
 		for _, d := range slices.Concat(r.dispatches...) {
 			list, err := e.device.Record([]Dispatch{d})
 			if err != nil {
+				for _, l := range single {
+					l.Release()
+				}
 				return err
 			}
-			r.single = append(r.single, list)
+			single = append(single, list)
 		}
+		r.single = single
 	}
 	for i, list := range r.single {
 		start := time.Now()

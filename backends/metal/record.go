@@ -32,11 +32,12 @@ type listKey struct {
 
 // recorded is what was recorded for a key. A nil list does nothing.
 type recorded struct {
-	lists      []List
-	dispatches [][]Dispatch         // of each list
-	ops        []backends.OpProfile // of all dispatches
-	states     []tracedState
-	single     []List // each dispatch alone, for a profile
+	lists          []List
+	dispatches     [][]Dispatch         // of each list
+	ops            []backends.OpProfile // of all dispatches
+	states         []tracedState
+	hidden, logits Binding // where the results lie, [rows, cols]
+	single         []List  // each dispatch alone, for a profile
 }
 
 // tracedState is where the state lies behind the list of the same index.
@@ -63,6 +64,12 @@ func (e *executor) key(rows []backends.Row, wanted int) listKey {
 	if wanted > 1 {
 		k.kept = e.opts.MaxLogits
 	}
+	return k
+}
+
+// traced returns the key of the traced list of a batch.
+func traced(k listKey) listKey {
+	k.kind, k.blocks = tracedList, 0
 	return k
 }
 
@@ -97,6 +104,7 @@ func (e *executor) recorded(key listKey) (*recorded, error) {
 		f := e.fuser(key)
 		f.record()
 		r.dispatches, r.ops = [][]Dispatch{f.list}, f.ops
+		r.hidden, r.logits = f.at[e.p.Hidden], f.at[e.p.Logits]
 	case sampleList:
 		l := e.recorder(key)
 		l.sample()
@@ -105,6 +113,7 @@ func (e *executor) recorded(key listKey) (*recorded, error) {
 		l := e.recorder(key)
 		r.states = l.batch()
 		r.dispatches, r.ops = l.cut(), l.ops
+		r.hidden, r.logits = l.at[e.p.Hidden], l.at[e.p.Logits]
 	}
 	for _, d := range r.dispatches {
 		var list List

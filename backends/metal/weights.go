@@ -130,7 +130,8 @@ func (w *weights) release() {
 }
 
 // onlyGathered reports for each weight whether it is a table of codes of which
-// nothing but rows of tokens are read.
+// nothing but rows of tokens are read, into buffers that nothing else writes: so
+// they can be there before the first operation.
 func onlyGathered(p *program.Program) []bool {
 	table := make([]bool, len(p.Weights))
 	for _, op := range p.Ops {
@@ -139,9 +140,18 @@ func onlyGathered(p *program.Program) []bool {
 			table[op.Embed.Table] = m.Codes() && m.Layout == quant.Rows
 		}
 	}
+	writers := make([]int, len(p.Buffers))
 	for _, op := range p.Ops {
 		for _, id := range reads(op) {
 			table[id] = false
+		}
+		for _, id := range writes(op) {
+			writers[id]++
+		}
+	}
+	for _, op := range p.Ops {
+		if op.Embed != nil && writers[op.Embed.Out] > 1 {
+			table[op.Embed.Table] = false
 		}
 	}
 	return table
