@@ -112,7 +112,7 @@ func (e *executor) beginBurst(b *backends.Burst) ([]List, error) {
 	if err != nil {
 		return nil, err
 	}
-	sample, err := e.recorded(listKey{kind: sampleList, pick: b.Pick, stops: len(b.Stop)})
+	sample, err := e.recordedPick(listKey{kind: sampleList, pick: b.Pick, stops: len(b.Stop)})
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +121,16 @@ func (e *executor) beginBurst(b *backends.Burst) ([]List, error) {
 		lists = append(lists, decode.lists[0], sample.lists[0])
 	}
 	return lists, nil
+}
+
+// recordedPick returns the list of a pick. Only the last one is kept: callers may ask for any number of different ones.
+func (e *executor) recordedPick(key listKey) (*recorded, error) {
+	if last, ok := e.lists[e.pick]; ok && e.pick != key {
+		last.release()
+		delete(e.lists, e.pick)
+	}
+	e.pick = key
+	return e.recorded(key)
 }
 
 // endBurst emits what is left and keeps the books.

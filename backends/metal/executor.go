@@ -28,6 +28,7 @@ type executor struct {
 	mem     *memory
 	parts   partials
 	lists   map[listKey]*recorded
+	pick    listKey // of the last burst
 
 	slots   backends.Slots
 	stats   backends.Stats

@@ -100,6 +100,18 @@ func TestBurstCounts(t *testing.T) {
 			t.Errorf("burst %d: %d submissions and %d waits", i, after.Submissions-before.Submissions, after.Waits-before.Waits)
 		}
 	}
+	lists := d.Counts().LiveLists
+	for i := range 20 {
+		if _, err := g.Generate(t.Context(), &backends.Burst{
+			Row: backends.Row{Token: 1, Slot: s, Pos: e.Len(s)}, Steps: 1, Random: []uint64{7},
+			Pick: backends.Pick{Temperature: 1 + float32(i)/100, TopK: 5}, Emit: func(int32) bool { return true },
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.Counts().LiveLists; got > lists {
+		t.Errorf("%d lists after many kinds of picks, %d before", got, lists)
+	}
 	if early == 0 {
 		t.Errorf("of %d tokens none came while its burst was running", bursts*g.MaxBurst())
 	}
