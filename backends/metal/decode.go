@@ -17,7 +17,9 @@ type fuser struct {
 	done []bool // operations that are part of an earlier dispatch
 	// spare is where the state goes when it is next written by a product.
 	spare Binding
-	// Pending values: state += norm(in), out = norm(in), and the blocks of an attention put together.
+	// peaked tells that what wrote the logits last found their peaks, too.
+	peaked bool
+	// Pending values: state += norm(in) of the program's state, out = norm(in), and the blocks of an attention put together.
 	addition *program.AddNorm
 	normed   *program.Norm
 	combine  *program.Attention
@@ -42,6 +44,9 @@ func (f *fuser) record() {
 	}
 	f.settle(f.e.p.Hidden)
 	f.settle(f.e.p.Logits)
+	if !f.peaked {
+		f.peaks()
+	}
 }
 
 // op records operation i, or leaves it pending.
@@ -54,6 +59,10 @@ func (f *fuser) op(i int) {
 		f.settle(o.In)
 		f.settle(o.State)
 		f.overwrite(o.State)
+		if o.State != f.e.p.State { // only that has a second place
+			f.recorder.addNorm(o)
+			return
+		}
 		f.addition = o
 	case op.Norm != nil && f.attention(i):
 	case op.Norm != nil && f.plain(op.Norm):
@@ -109,8 +118,11 @@ func (f *fuser) settle(id program.BufferID) {
 }
 
 // overwrite settles what is pending and needs a buffer that is about to be
-// written, and drops a pending value of its own.
+// written, and drops a pending value of its own and, of the logits, the peaks.
 func (f *fuser) overwrite(id program.BufferID) {
+	if id == f.e.p.Logits {
+		f.peaked = false
+	}
 	if f.normed != nil && f.normed.In == id {
 		f.settle(f.normed.Out)
 	}
@@ -123,14 +135,38 @@ func (f *fuser) overwrite(id program.BufferID) {
 	if f.normed != nil && f.normed.Out == id {
 		f.normed = nil
 	}
+	if f.addition != nil && f.addition.State == id {
+		f.addition = nil
+	}
 	if f.pendingCombine(id) != nil {
 		f.combine = nil
 	}
 }
 
-// take returns how a product that is operation i gets its input, which is no
-// longer pending then: whoever else needs it finds it in memory.
-func (f *fuser) take(i int, id program.BufferID) prologue {
+// untie settles what is pending unless it is the input of a product. So is that
+// of which the product overwrites something: all of its groups read it, at any time.
+func (f *fuser) untie(in program.BufferID, outs []program.BufferID) {
+	over := func(id program.BufferID) bool { return slices.Contains(outs, id) }
+	source := in
+	if o := f.normed; o != nil {
+		if o.Out != in || over(o.In) {
+			f.settle(o.Out)
+		} else {
+			source = o.In
+		}
+	}
+	if o := f.addition; o != nil && (o.State != source || over(o.State) || over(o.In)) {
+		f.settle(o.State)
+	}
+	if o := f.combine; o != nil && o.Out != in {
+		f.settle(o.Out)
+	}
+}
+
+// take returns how a product that is operation i and writes some buffers gets its
+// input. Nothing is pending then: whoever else needs the input finds it in memory.
+func (f *fuser) take(i int, id program.BufferID, outs []program.BufferID) prologue {
+	f.untie(id, outs)
 	var p prologue
 	source := id
 	if f.normed != nil && f.normed.Out == id {
@@ -146,12 +182,14 @@ func (f *fuser) take(i int, id program.BufferID) prologue {
 		p.in, p.stateIn, p.stateOut = f.at[p.add.In], f.at[source], f.spare
 		f.addition = nil
 		f.at[source], f.spare = p.stateOut, p.stateIn
-	case p.norm == nil && f.pendingCombine(source) != nil:
+	case f.combine != nil:
 		p.combine = f.combine
 		f.combine = nil
 	default:
-		f.settle(source)
 		p.in = f.at[source]
+	}
+	for _, out := range outs {
+		f.overwrite(out)
 	}
 	return p
 }
@@ -215,11 +253,14 @@ func (f *fuser) linear(i int) bool {
 		return false
 	}
 	parts := f.join(i, o)
-	p := f.take(i, o.In)
+	var outs []program.BufferID
 	for _, part := range parts {
-		f.overwrite(part.Out)
+		outs = append(outs, part.Out)
 	}
-	f.vecLinear(o, m, parts, p, f.follow(i, parts))
+	p := f.take(i, o.In, outs)
+	end := f.follow(i, parts, p)
+	f.vecLinear(o, m, parts, p, end)
+	f.peaked = f.peaked || end.peaks
 	return true
 }
 
@@ -257,6 +298,9 @@ func (f *fuser) fits(p vecProduct, a vecArgs, in program.BufferID) bool {
 func (f *fuser) join(i int, o *program.Linear) []program.Part {
 	parts := slices.Clone(o.Parts)
 	touched := map[program.BufferID]bool{}
+	for _, part := range parts {
+		touched[part.Out] = true
+	}
 	for j := i + 1; j < len(f.e.p.Ops); j++ {
 		op := f.e.p.Ops[j]
 		if f.done[j] || op.Select != nil {
@@ -267,7 +311,6 @@ func (f *fuser) join(i int, o *program.Linear) []program.Part {
 			if !slices.ContainsFunc(l.Parts, func(p program.Part) bool { return touched[p.Out] }) {
 				parts = append(parts, l.Parts...)
 				f.done[j] = true
-				continue
 			}
 		}
 		for _, id := range append(bufferReads(op), writes(op)...) {
@@ -281,7 +324,7 @@ func (f *fuser) join(i int, o *program.Linear) []program.Part {
 }
 
 // follow returns what of the operations behind a product its kernel can do.
-func (f *fuser) follow(i int, parts []program.Part) (e epilogue) {
+func (f *fuser) follow(i int, parts []program.Part, p prologue) (e epilogue) {
 	if len(parts) != 1 {
 		return e
 	}
@@ -292,7 +335,9 @@ func (f *fuser) follow(i int, parts []program.Part) (e epilogue) {
 	}
 	switch next := f.e.p.Ops[i+1]; {
 	case next.GELUMul != nil && next.GELUMul.A == out && next.GELUMul.Out == out && !e.peaks:
-		f.settle(next.GELUMul.B)
+		if b := f.at[next.GELUMul.B]; b == p.stateOut || b == p.out {
+			return e // groups would read what the first of them writes
+		}
 		e.gelu = next.GELUMul
 	case next.Softcap != nil && next.Softcap.Buffer == out:
 		e.softcap = next.Softcap
@@ -312,8 +357,7 @@ func (f *fuser) gateUp(i int) bool {
 	if !f.fits(v, vecArgs{Part: [maxParts]vecPart{{InGrid: gate.InScale}}, UpInGrid: up.InScale}, o.In) {
 		return false
 	}
-	p := f.take(i, o.In)
-	f.overwrite(o.Out)
+	p := f.take(i, o.In, []program.BufferID{o.Out})
 	f.vecGateUp(o, v, p)
 	return true
 }
@@ -393,6 +437,7 @@ func (f *fuser) attends(a attentionOps, ops []int) bool {
 	private := []program.BufferID{a.query.Out}
 	if a.store != nil {
 		if a.store.Cache != a.attention.Cache || a.key.In != a.key.Out || a.key.Out != a.store.Key || a.value.Out != a.store.Value ||
+			a.key.Out == a.value.Out || a.query.Out == a.key.Out || a.query.Out == a.value.Out ||
 			a.key.Cols != c.HeadDim || a.value.Cols != c.HeadDim || a.key.Rotation != a.query.Rotation || a.value.Weight != program.None {
 			return false
 		}
