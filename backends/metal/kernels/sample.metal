@@ -171,10 +171,13 @@ inline uint gather(device const float* logits, uint n, device const float* peaks
     return above + min(equal, equals);
 }
 
-// draw picks one of n candidates, which are sorted by id.
+// draw picks one of n candidates, which are sorted by id, or PickUnusable if none has a mass.
 inline uint draw(constant SampleArgs& args, uint n, float largest, ulong random, threadgroup SampleShared& s, uint thread_index) {
     bool mine = thread_index < n;
     float weight = 0;
+    if (thread_index == 0) {
+        s.picked = PickUnusable;
+    }
     if (mine) {
         weight = exp_f((s.logits[thread_index] - largest) / args.temperature);
         s.weights[thread_index] = weight;
@@ -265,6 +268,9 @@ kernel void sample(constant SampleArgs& args [[buffer(0)]],
     threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);
     if (thread_index != 0) {
         return;
+    }
+    if (word >= args.vocab) {
+        word = PickUnusable; // no logit is as large as the peaks say
     }
     bool end = word >= args.limit || atomic_load_explicit(&ring[0], memory_order_relaxed) != 0;
     if (word != PickUnusable) {
