@@ -31,7 +31,9 @@ type bench struct {
 	set     settings
 	how     BenchOptions
 	subject subject
-	report  BenchReport
+	// choice is the backend that everything is measured on.
+	choice *choice
+	report BenchReport
 	// ids are the tokens of prompts and contexts, arbitrary ones.
 	ids []int32
 	// pace is how the tokens decoded last were computed.
@@ -47,7 +49,10 @@ type running struct {
 }
 
 // run measures everything.
-func (b *bench) run(ctx context.Context) (*BenchReport, error) {
+func (b *bench) run(ctx context.Context) (_ *BenchReport, err error) {
+	if b.choice, err = chooseBackend(b.zoo.backends, b.set.backend); err != nil {
+		return nil, err
+	}
 	b.report = BenchReport{
 		Zoo: Version(), Machine: machine(),
 		PromptTokens: b.how.Prompt, GenerateTokens: b.how.Generate, Depth: b.how.Depth, Rounds: b.how.Rounds,
@@ -89,15 +94,15 @@ func (b *bench) start(ctx context.Context, with backends.Options) (r *running, e
 	}
 	s := b.subject
 	s.pack = r.pack
-	if r.prepared, err = b.zoo.prepare(ctx, b.set, s); err != nil {
+	if r.prepared, err = b.zoo.prepare(ctx, b.set, b.choice, s); err != nil {
 		return r, err
 	}
 	if r.opts.Context, err = b.how.context(b.set.context, r.program.Context); err != nil {
 		return r, err
 	}
 	r.opts.Profile = with.Profile
-	if r.model, err = engine.Load(ctx, r.program, r.pack, r.device, r.opts); err != nil {
-		return r, fmt.Errorf("backend %q: %w", r.device.Name(), err)
+	if r.model, err = r.load(ctx, b.set.events, r.pack); err != nil {
+		return r, fmt.Errorf("backend %q: %w", b.choice.device.Name(), err)
 	}
 	r.session, err = r.model.NewSession()
 	return r, err
@@ -283,9 +288,9 @@ func (b *bench) watch() { b.report.Memory.Private = max(b.report.Memory.Private,
 func (b *bench) bandwidth(ctx context.Context, r *running) (rate float64, bytes int64, err error) {
 	b.set.events.Bench("read bandwidth", 0, 1)
 	defer func() { b.set.events.Bench("read bandwidth", 1, 1) }()
-	m, ok := r.device.(backends.Meter)
+	m, ok := b.choice.device.(backends.Meter)
 	if !ok {
-		b.report.BandwidthProblem = fmt.Sprintf("backend %q does not measure it", r.device.Name())
+		b.report.BandwidthProblem = fmt.Sprintf("backend %q does not measure it", b.choice.device.Name())
 		return 0, 0, nil
 	}
 	file, err := r.pack.File(zoo.WeightsFile)

@@ -317,11 +317,11 @@ func TestMeter(t *testing.T) {
 		t.Fatal(err)
 	}
 	how := BenchOptions{Prompt: 4, Generate: 2, Rounds: 1}
-	device, _, err := chooseBackend(z.backends, cpuName)
+	cpu, err := chooseBackend(z.backends, cpuName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.backends = []backends.Backend{brokenMeter{device, fmt.Errorf("%w: too many threads", zoo.ErrUsage)}}
+	z.backends = []backends.Backend{brokenMeter{cpu.device, fmt.Errorf("%w: too many threads", zoo.ErrUsage)}}
 	r, err := z.Bench(t.Context(), dir, how, WithContext(100))
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +330,7 @@ func TestMeter(t *testing.T) {
 		t.Errorf("bandwidth %+v, problem %q", r.Bandwidth, r.BandwidthProblem)
 	}
 	failure := errors.New("failure")
-	z.backends = []backends.Backend{brokenMeter{device, failure}}
+	z.backends = []backends.Backend{brokenMeter{cpu.device, failure}}
 	if _, err := z.Bench(t.Context(), dir, how, WithContext(100)); !errors.Is(err, failure) {
 		t.Errorf("error %v", err)
 	}

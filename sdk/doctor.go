@@ -95,14 +95,14 @@ func (z *Zoo) Doctor(ctx context.Context) (*Diagnosis, error) {
 	} else {
 		d.Plugins = plugins
 	}
-	chosen, why, err := chooseBackend(z.backends, AutoBackend)
+	chosen, err := chooseBackend(z.backends, AutoBackend)
 	if err != nil {
 		problem(err)
 	}
 	for _, b := range z.backends {
-		details := BackendDetails{Name: b.Name(), Available: true, About: b.Describe(), Chosen: b == chosen}
+		details := BackendDetails{Name: b.Name(), Available: true, About: b.Describe(), Chosen: chosen != nil && b == chosen.device}
 		if details.Chosen {
-			details.Why = why
+			details.Why = chosen.why
 		}
 		if err := b.Available(); err != nil {
 			details.Available, details.About = false, err.Error()

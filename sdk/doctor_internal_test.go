@@ -65,13 +65,13 @@ func TestPromises(t *testing.T) {
 		t.Skip("what should come out is computed, which takes long under the race detector")
 	}
 	z, _ := tinyZoo(t, t.TempDir(), plainPlugin{gemma4e2b.New()})
-	device, _, err := chooseBackend(z.backends, cpuName)
+	cpu, err := chooseBackend(z.backends, cpuName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := newMetalDiagnosis(z, metaltest.New(metaltest.Options{NoDevice: true})).contract(ctx, device); !errors.Is(err, context.Canceled) {
+	if err := newMetalDiagnosis(z, metaltest.New(metaltest.Options{NoDevice: true})).contract(ctx, cpu.device); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }

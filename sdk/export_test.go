@@ -13,3 +13,8 @@ func (z *Zoo) DiagnoseMetalOn(ctx context.Context, d metal.Driver, contract func
 	x.contract = contract
 	return x.run(ctx, how, report)
 }
+
+// NewOn is New with other backends.
+func NewOn(devices []backends.Backend, opts ...Option) (*Zoo, error) {
+	return newZoo(settings{}.with(opts), builtinPlugins(), devices)
+}

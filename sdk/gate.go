@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/gate"
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -109,7 +110,11 @@ func (z *Zoo) keptReference(ctx context.Context, set settings, r *zoo.Record) (d
 
 // gate puts an open pack to its gate and writes the receipt.
 func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions) (*GateReport, error) {
-	r, err := z.prepare(ctx, set, s)
+	c, err := chooseBackend(z.backends, set.backend)
+	if err != nil {
+		return nil, err
+	}
+	r, err := z.prepare(ctx, set, c, s)
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +126,10 @@ func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions
 	if how.Quick {
 		step = max(1, len(reference.Questions)/quickQuestions)
 	}
-	report, err := gate.Run(ctx, gate.Request{
+	request := gate.Request{
 		Pack:      s.pack,
 		Plugin:    pluginID(s.about),
 		Program:   r.program,
-		Backend:   r.device,
 		Text:      gateText{r.text},
 		Reference: reference,
 		Options: gate.Options{
@@ -137,7 +141,19 @@ func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions
 			Progress:     set.events.Gate,
 			Zoo:          Version(),
 		},
+	}
+	var report *GateReport
+	var outcome error // of the gate, where the program could be compiled
+	err = c.compile(ctx, set.events, func(b backends.Backend) error {
+		watched := &watchedCompiler{Backend: b}
+		request.Backend = watched
+		report, outcome = gate.Run(ctx, request)
+		return watched.err
 	})
+	if err != nil {
+		return nil, fmt.Errorf("gate of %s on backend %q: %w", s.name, c.device.Name(), err)
+	}
+	err = outcome
 	if report == nil {
 		return nil, fmt.Errorf("gate of %s: %w", s.name, err)
 	}

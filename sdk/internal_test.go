@@ -154,15 +154,15 @@ func TestChooseBackend(t *testing.T) {
 		{"none that can be", []backends.Backend{other}, "auto", "", "other is not available: another system: unsupported operation"},
 		{"no backends", nil, "auto", "", "this build has no backend"},
 	} {
-		got, why, err := chooseBackend(test.all, test.asked)
+		got, err := chooseBackend(test.all, test.asked)
 		if test.want == "" {
 			if got != nil || err == nil || err.Error() != test.why {
 				t.Errorf("%s: %v, error %v, want %q", test.name, got, err, test.why)
 			}
 			continue
 		}
-		if err != nil || got.Name() != test.want || why != test.why {
-			t.Errorf("%s: %v, %q, error %v", test.name, got, why, err)
+		if err != nil || got.device.Name() != test.want || got.why != test.why {
+			t.Errorf("%s: %+v, error %v", test.name, got, err)
 		}
 	}
 }

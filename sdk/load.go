@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/catalog"
@@ -14,9 +13,6 @@ import (
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/zoo"
 )
-
-// AutoBackend is the name that stands for the best backend that is available.
-const AutoBackend = "auto"
 
 const (
 	// cacheShare is the part of the memory that the caches of one conversation may take by default.
@@ -177,18 +173,15 @@ func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t targe
 
 // prepared is what it takes to run a pack, before anything is compiled.
 type prepared struct {
-	device  backends.Backend
-	why     string // the device was chosen
+	choice  *choice
 	program *program.Program
 	opts    backends.Options
 	text    *text
 }
 
-// prepare chooses a backend, asks the plugin for the program and opens the text side of a pack.
-func (z *Zoo) prepare(ctx context.Context, set settings, s subject) (r prepared, err error) {
-	if r.device, r.why, err = chooseBackend(z.backends, set.backend); err != nil {
-		return prepared{}, err
-	}
+// prepare asks the plugin for the program and opens the text side of a pack.
+func (z *Zoo) prepare(ctx context.Context, set settings, c *choice, s subject) (r prepared, err error) {
+	r.choice = c
 	if r.program, err = s.plugin.Run(ctx, zoo.RunRequest{Pack: s.pack.Info()}); err != nil {
 		return prepared{}, fmt.Errorf("%s: program: %w", s.name, err)
 	}
@@ -203,15 +196,28 @@ func (z *Zoo) prepare(ctx context.Context, set settings, s subject) (r prepared,
 
 // load compiles the program of a pack. The pack stays the caller's.
 func (z *Zoo) load(ctx context.Context, set settings, s subject) (*Model, error) {
-	r, err := z.prepare(ctx, set, s)
+	c, err := chooseBackend(z.backends, set.backend)
 	if err != nil {
 		return nil, err
 	}
-	m, err := engine.Load(ctx, r.program, s.pack, r.device, r.opts)
+	r, err := z.prepare(ctx, set, c, s)
 	if err != nil {
-		return nil, fmt.Errorf("%s on backend %q: %w", s.name, r.device.Name(), err)
+		return nil, err
+	}
+	m, err := r.load(ctx, set.events, s.pack)
+	if err != nil {
+		return nil, fmt.Errorf("%s on backend %q: %w", s.name, c.device.Name(), err)
 	}
 	return &Model{info: s.info(r, m), pack: s.pack, engine: m, text: r.text, events: set.events}, nil
+}
+
+// load compiles the program over the weights of a pack, on the first backend that can.
+func (r *prepared) load(ctx context.Context, events Events, pack *zoo.Pack) (m *engine.Model, err error) {
+	err = r.choice.compile(ctx, events, func(b backends.Backend) (err error) {
+		m, err = engine.Load(ctx, r.program, pack, b, r.opts)
+		return err
+	})
+	return m, err
 }
 
 // info describes a pack and how it runs.
@@ -220,9 +226,9 @@ func (s subject) info(r prepared, m *engine.Model) Info {
 		Name:        s.name,
 		Pack:        s.pack.Digest(),
 		Plugin:      pluginID(s.about),
-		Backend:     r.device.Name(),
-		Kernels:     r.device.Describe(),
-		Why:         r.why,
+		Backend:     r.choice.device.Name(),
+		Kernels:     r.choice.device.Describe(),
+		Why:         r.choice.why,
 		Threads:     m.Stats().Threads,
 		Context:     m.Context(),
 		Cache:       string(r.opts.Cache),
@@ -235,91 +241,9 @@ func (s subject) info(r prepared, m *engine.Model) Info {
 	return info
 }
 
-// chooseBackend returns the named backend, or for "auto" the first that is
-// available, and says why.
-func chooseBackend(all []backends.Backend, name string) (b backends.Backend, why string, err error) {
-	if name == "" || name == AutoBackend {
-		return firstBackend(all)
-	}
-	for _, b := range all {
-		if b.Name() == name {
-			if err := b.Available(); err != nil {
-				return nil, "", fmt.Errorf("backend %q is not available here: %w", name, err)
-			}
-			return b, "asked for", nil
-		}
-	}
-	return nil, "", fault.WithHint(fmt.Errorf("%w: this build has no backend %q", fault.ErrUsage, name),
-		"choose "+strings.Join(append(backendNames(all), AutoBackend), " or "))
-}
-
-// firstBackend returns the first backend that is available, and says why. Where there
-// is none the error is about those that could be here, if there are such.
-func firstBackend(all []backends.Backend) (b backends.Backend, why string, err error) {
-	var passed, amiss []error
-	for i, b := range all {
-		err := b.Available()
-		switch {
-		case err == nil && len(all) == 1:
-			return b, "the only backend of this build", nil
-		case err == nil && i == 0:
-			return b, "the first that is available of " + strings.Join(backendNames(all), ", "), nil
-		case err == nil:
-			return b, onOneLine(passed).Error(), nil
-		}
-		err = fmt.Errorf("%s is not available: %w", b.Name(), err)
-		passed = append(passed, err)
-		if !errors.Is(err, errors.ErrUnsupported) {
-			amiss = append(amiss, err)
-		}
-	}
-	switch {
-	case len(amiss) > 0:
-		return nil, "", onOneLine(amiss)
-	case len(passed) > 0:
-		return nil, "", onOneLine(passed)
-	}
-	return nil, "", errors.New("this build has no backend")
-}
-
-// onOneLine joins errors, of which there is at least one.
-func onOneLine(errs []error) error {
-	all := errs[0]
-	for _, err := range errs[1:] {
-		all = fmt.Errorf("%w; %w", all, err)
-	}
-	return all
-}
-
-// backendNames returns the names of backends.
-func backendNames(all []backends.Backend) []string {
-	names := make([]string, 0, len(all))
-	for _, b := range all {
-		names = append(names, b.Name())
-	}
-	return names
-}
-
-// passedOver tells of each backend that "auto" would rather take than the one it
-// takes, and that could be here but is not available.
-func (z *Zoo) passedOver(set settings) {
-	if set.backend != "" && set.backend != AutoBackend {
-		return
-	}
-	for _, b := range z.backends {
-		err := b.Available()
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, errors.ErrUnsupported) {
-			set.events.Notice(fmt.Sprintf("backend %q is passed over, since it is not available: %v", b.Name(), err))
-		}
-	}
-}
-
 // check refuses settings that no model could be run with.
 func (s settings) check(all []backends.Backend) error {
-	if _, _, err := chooseBackend(all, s.backend); err != nil {
+	if _, err := chooseBackend(all, s.backend); err != nil {
 		return err
 	}
 	switch s.cache {
