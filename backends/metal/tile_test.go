@@ -93,10 +93,11 @@ func (c *tileCase) String() string {
 // launch returns the arguments and the grid.
 func (c *tileCase) launch() (metal.TileArgs, metal.Launch) {
 	a, l := metal.TileNewArgs(&c.TileProduct), metal.TileLaunch(&c.TileProduct)
-	if shared := metal.TileShared(&c.TileProduct, c.blocks, c.splits); c.blocks > 0 && shared <= 32<<10 {
+	shared, threads := metal.TileShared(&c.TileProduct, c.blocks, c.splits), c.blocks*c.splits*metal.SIMDWidth
+	if c.blocks > 0 && shared <= 32<<10 && threads <= 256 {
 		a.Splits = uint32(c.splits)
 		l.Groups[0] = (int(a.Blocks) + c.blocks - 1) / c.blocks
-		l.Threads = c.blocks * c.splits * metal.SIMDWidth
+		l.Threads = threads
 		l.SharedBytes = shared
 	}
 	return a, l

@@ -167,6 +167,7 @@ inline void vec_attend(constant VecAttentionArgs& all, device const float* query
 }
 
 #define VEC_ATTENTION(NAME, T)                                                                               \
+    [[max_total_threads_per_threadgroup(256)]]                                                               \
     kernel void NAME(constant VecAttentionArgs& args [[buffer(0)]], device const float* query [[buffer(1)]], \
                      device const float* key [[buffer(2)]], device const float* value [[buffer(3)]],         \
                      device const float* query_weight [[buffer(4)]],                                         \
@@ -213,6 +214,7 @@ inline float prefix_largest(float x, uint lane) {
 
 // vec_combine puts the blocks of a head together in their order. What the sums
 // before a block and those of the block count, each thread works out for one block.
+[[max_total_threads_per_threadgroup(128)]]
 kernel void vec_combine(constant VecCombineArgs& args [[buffer(0)]], device const float* sums [[buffer(1)]],
                         device const float* largest [[buffer(2)]], device const Step* step [[buffer(3)]], device float* out [[buffer(4)]],
                         threadgroup uchar* shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],

@@ -41,6 +41,7 @@ inline void attend(constant AttentionArgs& args, device const float* query, devi
 }
 
 #define ATTENTION(NAME, T)                                                                                  \
+    [[max_total_threads_per_threadgroup(128)]]                                                              \
     kernel void NAME(constant AttentionArgs& args [[buffer(0)]], device const float* query [[buffer(1)]],   \
                      device const Step* step [[buffer(2)]], device const uint* pages [[buffer(3)]],         \
                      device const uchar* arena [[buffer(4)]], device float* out [[buffer(5)]],              \

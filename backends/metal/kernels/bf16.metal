@@ -103,6 +103,7 @@ inline void bf16_product(constant BF16Args& args, device const ushort* weights, 
 // BF16Batch rows of activations: each weight is read once for all of them. Grid
 // (rows of the part / a quarter of the threads, live rows / BF16Batch), both
 // rounded up. Shared memory: BF16Staged floats.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void linear_bf16(constant BF16Args& args [[buffer(0)]],
                         device const ushort* weights [[buffer(1)]],
                         device const Step* step [[buffer(2)]],

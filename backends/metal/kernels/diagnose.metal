@@ -14,6 +14,7 @@ constant constexpr uint DiagnoseFactor = 2654435761u;
 // diagnose_threads writes where each thread finds itself, by way of others: the
 // group is turned around in shared memory, then pairs are swapped. A row of
 // groups has count of them. Shared memory: a word for each thread.
+[[max_total_threads_per_threadgroup(1024)]]
 kernel void diagnose_threads(constant DiagnoseArgs& args [[buffer(0)]],
                              device uint* out [[buffer(1)]],
                              threadgroup uchar* shared [[threadgroup(0)]],
@@ -33,6 +34,7 @@ kernel void diagnose_threads(constant DiagnoseArgs& args [[buffer(0)]],
 
 // diagnose_floats computes with count triples of numbers: out is, for each
 // operation in turn, a result for each triple.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void diagnose_floats(constant DiagnoseArgs& args [[buffer(0)]],
                             device const float* in [[buffer(1)]],
                             device float* out [[buffer(2)]],
@@ -57,6 +59,7 @@ kernel void diagnose_floats(constant DiagnoseArgs& args [[buffer(0)]],
 }
 
 // diagnose_fill writes words that depend on where they are. Each group has count of them.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void diagnose_fill(constant DiagnoseArgs& args [[buffer(0)]],
                           device uint* out [[buffer(1)]],
                           uint3 group [[threadgroup_position_in_grid]],
@@ -70,6 +73,7 @@ kernel void diagnose_fill(constant DiagnoseArgs& args [[buffer(0)]],
 
 // diagnose_read sums words modulo 2^32, one sum for each SIMD group. Each group
 // reads count vectors of four, a multiple of four for each thread.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void diagnose_read(constant DiagnoseArgs& args [[buffer(0)]],
                           device const uint4* in [[buffer(1)]],
                           device uint* sums [[buffer(2)]],
@@ -96,6 +100,7 @@ kernel void diagnose_read(constant DiagnoseArgs& args [[buffer(0)]],
 }
 
 // diagnose_chain makes a word of the one that was there, so that the order of dispatches shows.
+[[max_total_threads_per_threadgroup(32)]]
 kernel void diagnose_chain(constant DiagnoseArgs& args [[buffer(0)]],
                            device uint* word [[buffer(1)]],
                            uint thread_index [[thread_index_in_threadgroup]]) {
@@ -105,6 +110,7 @@ kernel void diagnose_chain(constant DiagnoseArgs& args [[buffer(0)]],
 }
 
 // diagnose_tell tells the host a word.
+[[max_total_threads_per_threadgroup(32)]]
 kernel void diagnose_tell(constant DiagnoseArgs& args [[buffer(0)]],
                           device atomic_uint* words [[buffer(1)]],
                           uint thread_index [[thread_index_in_threadgroup]]) {
@@ -115,6 +121,7 @@ kernel void diagnose_tell(constant DiagnoseArgs& args [[buffer(0)]],
 
 // diagnose_ask looks up to count times whether the host has made word 0 the
 // value. It writes the number of looks that it took, or 0 if it never was.
+[[max_total_threads_per_threadgroup(32)]]
 kernel void diagnose_ask(constant DiagnoseArgs& args [[buffer(0)]],
                          device atomic_uint* words [[buffer(1)]],
                          uint thread_index [[thread_index_in_threadgroup]]) {

@@ -51,6 +51,7 @@ inline float table_value(constant EmbedArgs& args, device const uchar* table, ui
 }
 
 // embed gathers the rows of tokens. A group has 256 columns of a row.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void embed(constant EmbedArgs& args [[buffer(0)]], device const uchar* table [[buffer(1)]],
                   device const Step* step [[buffer(2)]], device float* out [[buffer(3)]],
                   uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
@@ -74,6 +75,7 @@ struct NormArgs {
 };
 
 // norm is an RMSNorm of every run of a row, and the rotation of its halves by the row's position. in may be out.
+[[max_total_threads_per_threadgroup(128)]]
 kernel void norm(constant NormArgs& args [[buffer(0)]], device const float* in [[buffer(1)]],
                  device const float* weight [[buffer(2)]], device const float* angles [[buffer(3)]],
                  device const Step* step [[buffer(4)]], device float* out [[buffer(5)]],
@@ -118,6 +120,7 @@ struct AddNormArgs {
 };
 
 // add_norm adds a normed branch to the state: state = (state + norm(in)) * mul. A group has a row.
+[[max_total_threads_per_threadgroup(128)]]
 kernel void add_norm(constant AddNormArgs& args [[buffer(0)]], device const float* in [[buffer(1)]],
                      device const float* weight [[buffer(2)]], device const Step* step [[buffer(3)]],
                      device float* state [[buffer(4)]], uint3 group [[threadgroup_position_in_grid]],
@@ -144,6 +147,7 @@ struct AddMulArgs {
 };
 
 // add_mul is (a + b) * mul. out may be a or b. A group has 256 columns of a row, as in all kernels below.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void add_mul(constant AddMulArgs& args [[buffer(0)]], device const float* a [[buffer(1)]],
                     device const float* b [[buffer(2)]], device const Step* step [[buffer(3)]], device float* out [[buffer(4)]],
                     uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
@@ -163,6 +167,7 @@ struct GELUMulArgs {
 };
 
 // gelu_mul is gelu(a) times some columns of b. out may be a.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void gelu_mul(constant GELUMulArgs& args [[buffer(0)]], device const float* a [[buffer(1)]],
                      device const float* b [[buffer(2)]], device const Step* step [[buffer(3)]], device float* out [[buffer(4)]],
                      uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
@@ -181,6 +186,7 @@ struct SoftcapArgs {
 };
 
 // softcap is cap * tanh(x / cap), in place.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void softcap(constant SoftcapArgs& args [[buffer(0)]], device float* x [[buffer(1)]], device const Step* step [[buffer(2)]],
                     uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
                     uint3 size [[threads_per_threadgroup]]) {
@@ -203,6 +209,7 @@ inline float higher(float first, float second) {
 }
 
 // peaks finds the largest of each run of 256 logits, or what is not a number.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void peaks(constant PeaksArgs& args [[buffer(0)]], device const float* logits [[buffer(1)]],
                   device const Step* step [[buffer(2)]], device float* out [[buffer(3)]], threadgroup uchar* shared [[threadgroup(0)]],
                   uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
@@ -235,6 +242,7 @@ struct SelectArgs {
 };
 
 // select_rows copies the rows whose indices are in kept. The step is that of the rows that are kept.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void select_rows(constant SelectArgs& args [[buffer(0)]], device const float* in [[buffer(1)]],
                         device const uint* kept_rows [[buffer(2)]], device const Step* step [[buffer(3)]], device float* out [[buffer(4)]],
                         uint3 group [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
@@ -274,6 +282,7 @@ inline void store_rows(constant StoreArgs& args, device const float* key, device
 }
 
 #define STORE(NAME, T)                                                                                     \
+    [[max_total_threads_per_threadgroup(64)]]                                                              \
     kernel void NAME(constant StoreArgs& args [[buffer(0)]], device const float* key [[buffer(1)]],        \
                      device const float* value [[buffer(2)]], device const Step* step [[buffer(3)]],       \
                      device const uint* pages [[buffer(4)]], device uchar* arena [[buffer(5)]],            \

@@ -32,6 +32,7 @@ inline float largest_magnitude(device const float* x, uint cols, threadgroup uin
 // quantize turns a row of floats into integers, and these into signed 8-bit
 // digits, lowest first: digits is [row][plane][padded]. Grid (1, rows). Shared
 // memory: a word for each SIMD group.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void quantize(constant QuantizeArgs& args [[buffer(0)]],
                      device const float* in [[buffer(1)]],
                      device const Step* step [[buffer(2)]],

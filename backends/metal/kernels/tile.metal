@@ -442,6 +442,7 @@ inline void tile_product(constant TileArgs& args, device const uchar* weights, d
 // Grid (blocks / the group's, live rows / tile), both rounded up. A group's SIMD
 // groups are so many blocks times args.splits.
 #define TILE_LINEAR(NAME, BITS, GROUPED, PLANES, ROWS)                                                                       \
+    [[max_total_threads_per_threadgroup(256)]]                                                                               \
     kernel void NAME(constant TileArgs& args [[buffer(0)]],                                                                  \
                      device const uchar* weights [[buffer(1)]],                                                              \
                      device const Step* step [[buffer(2)]],                                                                  \
@@ -463,6 +464,7 @@ inline void tile_product(constant TileArgs& args, device const uchar* weights, d
 // gate_up likewise multiplies blocks of gate and, between them, of up: out is
 // gelu(gate) * up. The digits of up are unbound unless it has its own.
 #define TILE_GATE_UP(NAME, BITS, GROUPED, PLANES, ROWS)                                                                      \
+    [[max_total_threads_per_threadgroup(256)]]                                                                               \
     kernel void NAME(constant TileArgs& args [[buffer(0)]],                                                                  \
                      device const uchar* weights [[buffer(1)]],                                                              \
                      device const Step* step [[buffer(2)]],                                                                  \
