@@ -1,8 +1,6 @@
 package backendtest
 
 import (
-	"math/rand/v2"
-
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -33,7 +31,7 @@ type Shape struct {
 func Decoder(s Shape) (*program.Program, *Weights) {
 	d := &decoder{
 		Shape: s,
-		w:     &Weights{rng: rand.New(rand.NewPCG(s.Seed, 1)), tensors: map[string]*tensor{}},
+		w:     NewWeights(s.Seed),
 		p:     &program.Program{Version: program.Version, Vocab: s.Vocab, TokenLimit: s.Vocab, Context: s.Context},
 	}
 	d.build()
@@ -61,7 +59,7 @@ func (d *decoder) buffer(name string, cols int) program.BufferID {
 
 // weight makes a random weight.
 func (d *decoder) weight(f quant.Format, l quant.Layout, rows, cols int) program.WeightID {
-	d.p.Weights = append(d.p.Weights, d.w.add(quant.Matrix{Format: f, Layout: l, Rows: rows, Cols: cols}))
+	d.p.Weights = append(d.p.Weights, d.w.Add(quant.Matrix{Format: f, Layout: l, Rows: rows, Cols: cols}))
 	return program.WeightID(len(d.p.Weights) - 1)
 }
 

@@ -36,6 +36,11 @@ type Weights struct {
 	tensors map[string]*tensor
 }
 
+// NewWeights returns a set without tensors, whose numbers a seed draws.
+func NewWeights(seed uint64) *Weights {
+	return &Weights{rng: rand.New(rand.NewPCG(seed, 1)), tensors: map[string]*tensor{}}
+}
+
 // Tensor implements backends.Weights.
 func (w *Weights) Tensor(name string) ([]byte, quant.Matrix, bool) {
 	t, ok := w.tensors[name]
@@ -45,9 +50,9 @@ func (w *Weights) Tensor(name string) ([]byte, quant.Matrix, bool) {
 	return t.data, t.Matrix, true
 }
 
-// add makes a random tensor and returns the program's weight for it. Values
+// Add makes a random tensor and returns the program's weight for it. Values
 // are of a size that keeps activations near one.
-func (w *Weights) add(m quant.Matrix) program.Weight {
+func (w *Weights) Add(m quant.Matrix) program.Weight {
 	if err := m.Validate(); err != nil {
 		panic(err) // a wrong test
 	}
