@@ -13,7 +13,9 @@ import (
 	"github.com/zoo-sdk/zoo/program"
 )
 
-// AutoBackend is the name that stands for the best backend that is available.
+// AutoBackend is the name that stands for the best backend that is available. Where a
+// program cannot be compiled for it because of its device or its kernels, the next one
+// takes its place, with a notice.
 const AutoBackend = "auto"
 
 // choice is the backend that was chosen, and those that "auto" takes in its stead if
