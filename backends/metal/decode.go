@@ -59,7 +59,8 @@ func (f *fuser) op(i int) {
 		f.settle(o.In)
 		f.settle(o.State)
 		f.overwrite(o.State)
-		if o.State != f.e.p.State { // only that has a second place
+		// Only the state has a second place, and the logits stay where the pick looks for them.
+		if o.State != f.e.p.State || o.State == f.e.p.Logits {
 			f.recorder.addNorm(o)
 			return
 		}
@@ -155,7 +156,7 @@ func (f *fuser) untie(in program.BufferID, outs []program.BufferID) {
 			source = o.In
 		}
 	}
-	if o := f.addition; o != nil && (o.State != source || over(o.State) || over(o.In)) {
+	if o := f.addition; o != nil && (o.State != source || over(o.In)) {
 		f.settle(o.State)
 	}
 	if o := f.combine; o != nil && o.Out != in {

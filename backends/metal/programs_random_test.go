@@ -161,10 +161,10 @@ func (r *randomProgram) op() {
 		weight int
 		add    func() bool
 	}{
-		{20, r.norm}, {20, r.addNorm}, {25, r.linear}, {8, r.gateUp}, {10, r.geluMul}, {6, r.addMul}, {5, r.softcap}, {10, r.attention}, {3, r.embed},
+		{20, r.norm}, {20, r.addNorm}, {25, r.linear}, {8, r.gateUp}, {12, r.geluMul}, {6, r.addMul}, {5, r.softcap}, {10, r.attention}, {3, r.embed},
 	}
 	for {
-		n := r.rng.IntN(107)
+		n := r.rng.IntN(109)
 		for _, k := range kinds {
 			if n -= k.weight; n < 0 {
 				if k.add() {
@@ -226,7 +226,11 @@ func (r *randomProgram) addNorm() bool {
 // linear appends a product, at times with what the last one multiplied.
 func (r *randomProgram) linear() bool {
 	if l := r.product; l != nil && r.live[l.In] && r.chance(30) {
-		r.parts(&program.Linear{Weight: l.Weight, In: l.In, Mul: l.Mul}, 1)
+		var outs []program.BufferID
+		if r.chance(15) {
+			outs = append(outs, l.Parts[r.rng.IntN(len(l.Parts))].Out)
+		}
+		r.parts(&program.Linear{Weight: l.Weight, In: l.In, Mul: l.Mul}, 1, outs...)
 		return true
 	}
 	o := &program.Linear{In: r.input(0), Mul: []float32{0, 0, 0.5}[r.rng.IntN(3)]}
@@ -293,7 +297,10 @@ func (r *randomProgram) gateUp() bool {
 func (r *randomProgram) geluMul() bool {
 	a := r.input(0)
 	b := r.draw(0, r.live, []program.BufferID{a})
-	if b < 0 || r.cols(b) < r.cols(a) {
+	if l := r.product; l != nil && r.chance(60) { // what the product computes, too
+		b = []program.BufferID{l.In, r.p.State}[r.rng.IntN(2)]
+	}
+	if b < 0 || b == a || !r.live[b] || r.cols(b) < r.cols(a) {
 		return false
 	}
 	out := a

@@ -52,9 +52,9 @@ func TestPrograms(t *testing.T) {
 	for seed, r := range all {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			r.run(t, names, metaltest.Options{Workers: 1})
+			r.run(t, names, metaltest.Options{Workers: 1, Seed: uint64(seed) + 1})
 			if seed < checkedPrograms {
-				r.run(t, names, metaltest.Options{Checked: true, Seed: uint64(seed) + 1})
+				r.run(t, names, metaltest.Options{Checked: true, Seed: uint64(seed) + 2})
 			}
 			if t.Failed() {
 				data, _ := program.Encode(r.p)
