@@ -150,10 +150,15 @@ func (x *diagnosis) fill(b Buffer, value uint32) error {
 	return x.run(diagnoseDispatch("diagnose_fill", diagnoseArgs{Count: readBytes / 4, Value: value}, groups, diagnoseThreads, b))
 }
 
+// mostBytes returns how much memory is read at most to measure the device.
+func (x *diagnosis) mostBytes() int {
+	return min(mostReadBytes, int(x.info.MemoryBytes/4), int(x.info.MaxBufferBytes))
+}
+
 // bandwidth measures how fast the device reads memory.
 func (x *diagnosis) bandwidth(ctx context.Context) (string, error) {
 	const value = 54321
-	most := min(mostReadBytes, int(x.info.MemoryBytes/4), int(x.info.MaxBufferBytes))
+	most := x.mostBytes()
 	for size := 16 * readBytes; ; size = min(8*size, most/readBytes*readBytes) {
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
