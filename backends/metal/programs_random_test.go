@@ -32,9 +32,9 @@ type randomProgram struct {
 	matrices map[quant.Matrix]program.WeightID
 }
 
-// newRandomProgram makes the program of a seed.
-func newRandomProgram(seed uint64) randomProgram {
-	r := randomProgram{
+// newProgram returns a program without operations, whose weights and whatever is not said a seed draws.
+func newProgram(seed uint64) *randomProgram {
+	r := &randomProgram{
 		w: backendtest.NewWeights(seed), rng: rand.New(rand.NewPCG(seed, 2)), matrices: map[quant.Matrix]program.WeightID{},
 		p: &program.Program{Version: program.Version, Vocab: vocab, TokenLimit: vocab, Context: 32},
 	}
@@ -43,21 +43,27 @@ func newRandomProgram(seed uint64) randomProgram {
 		p.Buffers = append(p.Buffers, program.Buffer{Cols: cols})
 	}
 	r.live = make([]bool, len(p.Buffers))
-	p.State, p.Hidden = program.BufferID(r.rng.IntN(5)), program.BufferID(r.rng.IntN(5))
-	p.Logits = program.BufferID(9 + r.rng.IntN(3))
-	if r.chance(10) {
-		p.State = p.Logits
-	}
 	freqs := make([]float32, headDim/2)
 	for i := range freqs {
 		freqs[i] = 1 / float32(int32(1)<<i)
 	}
 	p.Rotations = []program.Rotation{{Freqs: freqs}}
-	for _, kvHeads := range []int{2, 2, 4} {
+	for _, kvHeads := range []int{2, 4, 4} {
 		p.Caches = append(p.Caches, program.Cache{KVHeads: kvHeads, HeadDim: headDim, Window: []int{0, 3}[r.rng.IntN(2)], KeyScale: 0.03, ValueScale: 0.025})
 	}
 	r.stored = make([]bool, len(p.Caches))
+	return r
+}
 
+// newRandomProgram makes the program of a seed.
+func newRandomProgram(seed uint64) *randomProgram {
+	r := newProgram(seed)
+	p := r.p
+	p.State, p.Hidden = program.BufferID(r.rng.IntN(5)), program.BufferID(r.rng.IntN(5))
+	p.Logits = program.BufferID(9 + r.rng.IntN(3))
+	if r.chance(10) {
+		p.State = p.Logits
+	}
 	r.embed()
 	before, behind := 3+r.rng.IntN(10), r.rng.IntN(8)
 	for range before {
@@ -250,6 +256,10 @@ func (r *randomProgram) linear() bool {
 		n = 2 + r.rng.IntN(4)
 	}
 	r.parts(o, n)
+	// A gate by what the product computes, too.
+	if b := []program.BufferID{o.In, r.p.State}[r.rng.IntN(2)]; r.chance(30) {
+		r.gate(r.last, b, r.last)
+	}
 	return true
 }
 
@@ -297,15 +307,20 @@ func (r *randomProgram) gateUp() bool {
 func (r *randomProgram) geluMul() bool {
 	a := r.input(0)
 	b := r.draw(0, r.live, []program.BufferID{a})
-	if l := r.product; l != nil && r.chance(60) { // what the product computes, too
-		b = []program.BufferID{l.In, r.p.State}[r.rng.IntN(2)]
-	}
-	if b < 0 || b == a || !r.live[b] || r.cols(b) < r.cols(a) {
+	if b < 0 {
 		return false
 	}
 	out := a
 	if r.chance(20) {
 		out = r.output(r.cols(a), b)
+	}
+	return r.gate(a, b, out)
+}
+
+// gate appends a gated product of some buffers, and reports whether there can be one.
+func (r *randomProgram) gate(a, b, out program.BufferID) bool {
+	if b == out || !r.live[b] || r.cols(b) < r.cols(a) {
+		return false
 	}
 	r.add(program.Op{GELUMul: &program.GELUMul{A: a, B: b, First: r.rng.IntN(r.cols(b) - r.cols(a) + 1), Out: out}}, out)
 	return true
@@ -331,7 +346,7 @@ func (r *randomProgram) attention() bool {
 	id := program.CacheID(r.rng.IntN(len(r.p.Caches)))
 	c := r.p.Caches[id]
 	query := r.input(wide)
-	if query < 0 || !r.stored[id] && !r.store(id) {
+	if query < 0 || !r.stored[id] && !r.store(id, query) {
 		return false
 	}
 	if r.chance(10) {
@@ -351,17 +366,27 @@ func (r *randomProgram) attention() bool {
 	return true
 }
 
-// store appends the writing of a cache, and reports whether it can be written.
-func (r *randomProgram) store(id program.CacheID) bool {
+// store appends the writing of a cache before a query asks for it, and reports
+// whether it can be written. At times one buffer is for more than one thing.
+func (r *randomProgram) store(id program.CacheID, query program.BufferID) bool {
 	cols := r.p.Caches[id].KVHeads * headDim
 	key, value := r.input(cols), r.input(cols)
 	if r.selected || key < 0 {
 		return false
 	}
+	if r.chance(15) && r.cols(query) == cols {
+		key = query
+	}
 	if r.chance(85) {
 		in := value
 		if r.chance(30) {
 			value = r.output(cols)
+		}
+		switch {
+		case r.chance(15):
+			value = key
+		case r.chance(15) && r.cols(query) == cols:
+			value = query
 		}
 		o := &program.Norm{In: in, Out: value, Weight: program.None, Cols: headDim, Eps: 1e-6, Rotation: program.None}
 		r.add(program.Op{Norm: o}, value)

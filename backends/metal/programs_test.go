@@ -17,14 +17,14 @@ import (
 	"github.com/zoo-sdk/zoo/program"
 )
 
-// randomPrograms is the number of random programs to run, and checkedPrograms that of them to run with every access checked.
-const randomPrograms, checkedPrograms = 240, 12
+// randomPrograms is the number of random programs to run, behind those that are
+// known, and checkedPrograms that of all to run with every access checked.
+const randomPrograms, checkedPrograms = 220, 20
 
 // programOptions are those that random programs are run with.
 var programOptions = backends.Options{Activations: backends.ActivationsStatic, Cache: backends.CacheInt8, MaxRows: 8, MaxLogits: 8}
 
-// TestPrograms runs random programs, whose operations are valid and nothing
-// more, in batches, token by token and in a burst. What follows what, and which buffer is
+// TestPrograms runs programs whose operations are valid and nothing more, most of them random, in batches, token by token and in a burst. What follows what, and which buffer is
 // used for what, must make no difference to a bit.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
@@ -34,27 +34,28 @@ func TestPrograms(t *testing.T) {
 	}
 	// All programs get the kernels of all, so that these are put together once.
 	names := kernelSet{}
-	var all []randomProgram
+	all := knownPrograms()
 	for seed := range uint64(randomPrograms) {
-		r := newRandomProgram(seed)
+		all = append(all, newRandomProgram(seed))
+	}
+	for i, r := range all {
 		if err := r.p.Validate(); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+			t.Fatalf("program %d: %v", i, err)
 		}
 		e, err := metal.New(names).Compile(t.Context(), r.p, r.w, programOptions)
 		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+			t.Fatalf("program %d: %v", i, err)
 		}
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, r)
 	}
-	for seed, r := range all {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	for i, r := range all {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			r.run(t, names, metaltest.Options{Workers: 1, Seed: uint64(seed) + 1})
-			if seed < checkedPrograms {
-				r.run(t, names, metaltest.Options{Checked: true, Seed: uint64(seed) + 2})
+			r.run(t, names, metaltest.Options{Workers: 1, Seed: uint64(i) + 1})
+			if i < checkedPrograms {
+				r.run(t, names, metaltest.Options{Checked: true, Seed: uint64(i) + 2})
 			}
 			if t.Failed() {
 				data, _ := program.Encode(r.p)
