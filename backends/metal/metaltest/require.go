@@ -18,3 +18,9 @@ func Require(t testing.TB) {
 		t.Skip(err)
 	}
 }
+
+// Found reports whether there is a compiler that can compile kernels.
+func Found() bool {
+	_, err := findCompiler()
+	return err == nil
+}
