@@ -216,6 +216,7 @@ inline uint draw(constant SampleArgs& args, uint n, float largest, ulong random,
 
 // sample picks the token that follows row 0, tells it, and makes it the next
 // row, or ends the burst. One group of 256 threads.
+[[max_total_threads_per_threadgroup(256)]]
 kernel void sample(constant SampleArgs& args [[buffer(0)]],
                    device const float* logits [[buffer(1)]],
                    device const float* peaks [[buffer(2)]],
