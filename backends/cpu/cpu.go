@@ -170,7 +170,7 @@ func (c *compiler) buffers() {
 		if op.Select != nil {
 			break
 		}
-		for _, id := range outputs(op) {
+		for _, id := range op.Writes() {
 			early[id] = true
 		}
 	}
@@ -191,31 +191,6 @@ func (c *compiler) buffers() {
 	for _, k := range p.Caches {
 		c.need.headDim = max(c.need.headDim, k.HeadDim)
 	}
-}
-
-// outputs lists the buffers that an operation writes.
-func outputs(op program.Op) []program.BufferID {
-	switch {
-	case op.Embed != nil:
-		return []program.BufferID{op.Embed.Out}
-	case op.Linear != nil:
-		var ids []program.BufferID
-		for _, p := range op.Linear.Parts {
-			ids = append(ids, p.Out)
-		}
-		return ids
-	case op.GateUp != nil:
-		return []program.BufferID{op.GateUp.Out}
-	case op.Norm != nil:
-		return []program.BufferID{op.Norm.Out}
-	case op.Attention != nil:
-		return []program.BufferID{op.Attention.Out}
-	case op.AddMul != nil:
-		return []program.BufferID{op.AddMul.Out}
-	case op.GELUMul != nil:
-		return []program.BufferID{op.GELUMul.Out}
-	}
-	return nil
 }
 
 // weight returns a weight's matrix and data.

@@ -76,10 +76,10 @@ func (f *fuser) op(i int) {
 	case op.Linear != nil && f.linear(i):
 	case op.GateUp != nil && f.gateUp(i):
 	default:
-		for _, id := range bufferReads(op) {
+		for _, id := range op.Reads() {
 			f.settle(id)
 		}
-		for _, id := range writes(op) {
+		for _, id := range op.Writes() {
 			f.overwrite(id)
 		}
 		f.recorder.op(op)
@@ -202,40 +202,13 @@ func (f *fuser) needed(i int, id program.BufferID) bool {
 			continue
 		}
 		switch {
-		case slices.Contains(bufferReads(f.e.p.Ops[j]), id):
+		case slices.Contains(f.e.p.Ops[j].Reads(), id):
 			return true
-		case slices.Contains(writes(f.e.p.Ops[j]), id):
+		case slices.Contains(f.e.p.Ops[j].Writes(), id):
 			return false
 		}
 	}
 	return id == f.e.p.Hidden || id == f.e.p.Logits
-}
-
-// bufferReads lists the buffers that an operation reads.
-func bufferReads(op program.Op) []program.BufferID {
-	switch {
-	case op.Linear != nil:
-		return []program.BufferID{op.Linear.In}
-	case op.GateUp != nil:
-		return []program.BufferID{op.GateUp.In}
-	case op.Norm != nil:
-		return []program.BufferID{op.Norm.In}
-	case op.AddNorm != nil:
-		return []program.BufferID{op.AddNorm.In, op.AddNorm.State}
-	case op.Store != nil:
-		return []program.BufferID{op.Store.Key, op.Store.Value}
-	case op.Attention != nil:
-		return []program.BufferID{op.Attention.Query}
-	case op.AddMul != nil:
-		return []program.BufferID{op.AddMul.A, op.AddMul.B}
-	case op.GELUMul != nil:
-		return []program.BufferID{op.GELUMul.A, op.GELUMul.B}
-	case op.Softcap != nil:
-		return []program.BufferID{op.Softcap.Buffer}
-	case op.Select != nil:
-		return op.Select.Buffers
-	}
-	return nil
 }
 
 // epilogue is what a product's kernel does with its output.
@@ -314,10 +287,10 @@ func (f *fuser) join(i int, o *program.Linear) []program.Part {
 				f.done[j] = true
 			}
 		}
-		for _, id := range append(bufferReads(op), writes(op)...) {
+		for _, id := range append(op.Reads(), op.Writes()...) {
 			touched[id] = true
 		}
-		if slices.Contains(writes(op), o.In) {
+		if slices.Contains(op.Writes(), o.In) {
 			break
 		}
 	}

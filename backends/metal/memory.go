@@ -114,7 +114,7 @@ func bufferRows(p *program.Program, o backends.Options) []int {
 		if op.Select != nil {
 			most = o.MaxLogits
 		}
-		for _, id := range writes(op) {
+		for _, id := range op.Writes() {
 			rows[id] = max(rows[id], most)
 		}
 	}
@@ -135,35 +135,6 @@ func digitBytes(p *program.Program, o backends.Options) (most int) {
 		}
 	}
 	return most
-}
-
-// writes lists the buffers that an operation writes.
-func writes(op program.Op) []program.BufferID {
-	switch {
-	case op.Embed != nil:
-		return []program.BufferID{op.Embed.Out}
-	case op.Linear != nil:
-		var all []program.BufferID
-		for _, part := range op.Linear.Parts {
-			all = append(all, part.Out)
-		}
-		return all
-	case op.GateUp != nil:
-		return []program.BufferID{op.GateUp.Out}
-	case op.Norm != nil:
-		return []program.BufferID{op.Norm.Out}
-	case op.AddNorm != nil:
-		return []program.BufferID{op.AddNorm.State}
-	case op.Attention != nil:
-		return []program.BufferID{op.Attention.Out}
-	case op.AddMul != nil:
-		return []program.BufferID{op.AddMul.Out}
-	case op.GELUMul != nil:
-		return []program.BufferID{op.GELUMul.Out}
-	case op.Softcap != nil:
-		return []program.BufferID{op.Softcap.Buffer}
-	}
-	return nil
 }
 
 // bytes returns the size of the memory.

@@ -142,10 +142,10 @@ func onlyGathered(p *program.Program) []bool {
 	}
 	writers := make([]int, len(p.Buffers))
 	for _, op := range p.Ops {
-		for _, id := range reads(op) {
+		for _, id := range op.Weights() {
 			table[id] = false
 		}
-		for _, id := range writes(op) {
+		for _, id := range op.Writes() {
 			writers[id]++
 		}
 	}
@@ -155,25 +155,6 @@ func onlyGathered(p *program.Program) []bool {
 		}
 	}
 	return table
-}
-
-// reads lists the weights that an operation reads as a whole.
-func reads(op program.Op) []program.WeightID {
-	var id program.WeightID = program.None
-	switch {
-	case op.Linear != nil:
-		id = op.Linear.Weight
-	case op.GateUp != nil:
-		id = op.GateUp.Weight
-	case op.Norm != nil:
-		id = op.Norm.Weight
-	case op.AddNorm != nil:
-		id = op.AddNorm.Weight
-	}
-	if id == program.None {
-		return nil
-	}
-	return []program.WeightID{id}
 }
 
 // alignUp rounds n up to a multiple of a, a power of two.
