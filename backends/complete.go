@@ -6,6 +6,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
 )
 
 // Complete returns the options with defaults filled in, or why a program cannot
@@ -52,4 +53,28 @@ func (o Options) Complete(p *program.Program) (Options, error) {
 		return o, fmt.Errorf("%w: cache type %q", fault.ErrUsage, o.Cache)
 	}
 	return o, nil
+}
+
+// StepBytes returns the number of weight bytes that one token reads which wants
+// logits: whole blocks of matrices, and its own rows of tables.
+func StepBytes(p *program.Program) (total int64) {
+	for _, op := range p.Ops {
+		switch {
+		case op.Embed != nil:
+			m := p.Weights[op.Embed.Table].Matrix
+			total += int64(m.CodeBytes() + 4*m.Groups())
+		case op.GateUp != nil:
+			total += p.Weights[op.GateUp.Weight].SizeBytes()
+		case op.Linear != nil:
+			m := p.Weights[op.Linear.Weight].Matrix
+			for _, part := range op.Linear.Parts {
+				if m.Codes() {
+					total += int64((part.Rows+quant.BlockRows-1)/quant.BlockRows) * int64(m.BlockBytes())
+				} else {
+					total += int64(part.Rows) * int64(m.RowBytes())
+				}
+			}
+		}
+	}
+	return total
 }

@@ -124,7 +124,7 @@ func withAdvice(err error) error {
 // or its kernels. Another backend may do better, as it would not with another kind of error.
 func deviceFailed(err error) bool {
 	is := func(target error) bool { return errors.Is(err, target) }
-	return slices.ContainsFunc([]error{metal.ErrKernel, metal.ErrDevice, metal.ErrMemory, metal.ErrNoDevice}, is) &&
+	return slices.ContainsFunc([]error{metal.ErrKernel, metal.ErrDevice, metal.ErrMemory, metal.ErrNoDevice, errors.ErrUnsupported}, is) &&
 		!slices.ContainsFunc([]error{fault.ErrUsage, fault.ErrIntegrity, context.Canceled, context.DeadlineExceeded}, is)
 }
 

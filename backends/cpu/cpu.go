@@ -101,6 +101,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 		c.e.scratch[i] = c.need.scratch()
 		c.e.stats.BufferBytes += c.e.scratch[i].bytes()
 	}
+	c.e.stats.StepBytes = backends.StepBytes(p)
 	c.e.ahead()
 	c.e.pool = newPool(opts.Threads, b.minWork, b.kernels.Read)
 	return c.e, nil
@@ -219,7 +220,6 @@ func (c *compiler) add(kind string, t task) {
 
 // addProduct is add for what reads a matrix, so many bytes of it.
 func (c *compiler) addProduct(kind string, m quant.Matrix, bytes int64, t task) {
-	c.e.stats.StepBytes += bytes
 	c.add(fmt.Sprintf("%s %s %dx%d", kind, m.Format, m.Rows, m.Cols), t)
 	c.e.ops[len(c.e.ops)-1].bytes = bytes
 }
@@ -230,7 +230,6 @@ func (c *compiler) op(op program.Op) {
 	switch {
 	case op.Embed != nil:
 		m, data := c.weight(op.Embed.Table)
-		e.stats.StepBytes += int64(m.CodeBytes() + m.Groups()*4)
 		c.add("embed", &embed{e, m, data, op.Embed.Out, op.Embed.Mul})
 	case op.Linear != nil:
 		c.linear(op.Linear)

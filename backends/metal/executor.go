@@ -57,32 +57,9 @@ func (e *executor) build(ctx context.Context) (err error) {
 	}
 	e.lists = map[listKey]*recorded{}
 	e.stats = backends.Stats{
-		Threads: 1, Context: e.opts.Context, BufferBytes: e.mem.bytes() + e.weights.copiedBytes, StepBytes: stepBytes(e.p),
+		Threads: 1, Context: e.opts.Context, BufferBytes: e.mem.bytes() + e.weights.copiedBytes, StepBytes: backends.StepBytes(e.p),
 	}
 	return e.device.Load(ctx, source(), e.kernelNames())
-}
-
-// stepBytes returns the number of weight bytes that one decoded token reads.
-func stepBytes(p *program.Program) (total int64) {
-	for _, op := range p.Ops {
-		switch {
-		case op.Embed != nil:
-			m := p.Weights[op.Embed.Table].Matrix
-			total += int64(m.CodeBytes() + 4*m.Groups())
-		case op.GateUp != nil:
-			total += p.Weights[op.GateUp.Weight].SizeBytes()
-		case op.Linear != nil:
-			m := p.Weights[op.Linear.Weight].Matrix
-			for _, part := range op.Linear.Parts {
-				if m.Codes() {
-					total += int64((part.Rows+quant.BlockRows-1)/quant.BlockRows) * int64(m.BlockBytes())
-				} else {
-					total += int64(part.Rows * m.RowBytes())
-				}
-			}
-		}
-	}
-	return total
 }
 
 // NewSlot implements backends.Executor.

@@ -73,6 +73,20 @@ func TestNoDevice(t *testing.T) {
 	nothingHeld(t, d)
 }
 
+// TestLongHeads: a program that the kernels are not made for is refused, and nothing is held.
+func TestLongHeads(t *testing.T) {
+	t.Parallel()
+	p, w := backendtest.Decoder(backendtest.Shape{
+		Format: quant.Int4, Hidden: 64, FFN: 64, HeadDim: 576, Heads: 1, KVHeads: 1, Vocab: 64, Window: 40, Context: 256,
+	})
+	d := metaltest.New(metaltest.Options{})
+	_, err := metal.New(d).Compile(t.Context(), p, w, backends.Options{})
+	if !errors.Is(err, errors.ErrUnsupported) || fault.Hint(err) == "" {
+		t.Errorf("%v, hint %q", err, fault.Hint(err))
+	}
+	nothingHeld(t, d)
+}
+
 // TestMemory gives the device less and less memory: whatever does not fit is an
 // error that says what to do, and what was there goes on.
 func TestMemory(t *testing.T) {

@@ -50,7 +50,8 @@ func (b *Backend) Available() error {
 }
 
 // Compile implements backends.Backend. Besides what that promises, errors match
-// ErrNoDevice, ErrMemory, ErrKernel and ErrDevice.
+// ErrNoDevice, ErrMemory, ErrKernel and ErrDevice, and errors.ErrUnsupported for
+// a program that the kernels are not made for.
 func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (backends.Executor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -67,7 +68,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	}
 	for _, c := range p.Caches {
 		if c.HeadDim > maxHeadDim {
-			return nil, fault.WithHint(fmt.Errorf("%w: heads of %d numbers, the metal backend takes up to %d", fault.ErrUsage, c.HeadDim, maxHeadDim),
+			return nil, fault.WithHint(fmt.Errorf("heads of %d numbers, the metal backend takes up to %d: %w", c.HeadDim, maxHeadDim, errors.ErrUnsupported),
 				"run on the processor with `--backend cpu`")
 		}
 	}
