@@ -44,17 +44,18 @@ const (
 	CacheInt8 CacheType = "int8"
 )
 
-// TablePlacement says where the tables are kept that rows are only looked up in:
-// those that program.Embed reads, and no product.
+// TablePlacement says how the tables are kept that rows are only looked up in; see [Gathered].
 type TablePlacement string
 
 const (
-	// TablesOnDevice keeps them with all other weights.
-	TablesOnDevice TablePlacement = "device"
-	// TablesOnHost keeps them out of the device's memory. The host looks up the
-	// rows, so that no burst can go on without it. A backend that shares the host's
-	// memory, as the CPU backend does, need make no difference.
-	TablesOnHost TablePlacement = "host"
+	// TablesMapped leaves them in the pack's file. The host looks up the rows of a
+	// batch, which are read from the file as soon as the tokens are known, and
+	// nothing else of them. A burst, which knows no tokens beforehand, cannot do so.
+	TablesMapped TablePlacement = "mapped"
+	// TablesResident keeps them in the memory of the device. One that computes where the
+	// file is mapped reads them ahead when a program is compiled, and where the
+	// system permits it locks them there.
+	TablesResident TablePlacement = "resident"
 )
 
 // Options are fixed when a program is compiled.
@@ -71,7 +72,7 @@ type Options struct {
 	Cache CacheType
 	// Activations is how products are computed.
 	Activations Activations
-	// Tables is where tables are kept; "" means on the device.
+	// Tables is how tables are kept; "" means as it suits the backend best.
 	Tables TablePlacement
 	// Profile makes the executor measure each operation, which costs it a little time.
 	Profile bool
@@ -81,6 +82,12 @@ type Options struct {
 type Weights interface {
 	// Tensor returns the data and the matrix of a tensor, and whether there is one of that name.
 	Tensor(name string) (data []byte, m quant.Matrix, ok bool)
+}
+
+// Mapping is what weights also implement whose tensors all lie in one mapped file.
+type Mapping interface {
+	// Mapping returns the whole file as it lies in memory, from the start of a page.
+	Mapping() []byte
 }
 
 // Backend compiles programs for one kind of device.
@@ -179,6 +186,10 @@ type Stats struct {
 	CacheBytes int64
 	// StepBytes is the number of weight bytes that one decoded token reads.
 	StepBytes int64
+	// Tables is how tables are kept, and LockedBytes how much of them the system was
+	// made to keep in memory.
+	Tables      TablePlacement
+	LockedBytes int64
 }
 
 // OpProfile is what the operations of one kind took.

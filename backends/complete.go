@@ -10,7 +10,8 @@ import (
 )
 
 // Complete returns the options with defaults filled in, or why a program cannot
-// be run with them; the error matches fault.ErrUsage.
+// be run with them; the error matches fault.ErrUsage. What Tables is by default
+// depends on the device: its backend fills that in.
 func (o Options) Complete(p *program.Program) (Options, error) {
 	if o.Threads <= 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
@@ -33,9 +34,7 @@ func (o Options) Complete(p *program.Program) (Options, error) {
 		return o, fmt.Errorf("%w: activations %q", fault.ErrUsage, o.Activations)
 	}
 	switch o.Tables {
-	case "":
-		o.Tables = TablesOnDevice
-	case TablesOnDevice, TablesOnHost:
+	case "", TablesMapped, TablesResident:
 	default:
 		return o, fmt.Errorf("%w: tables %q", fault.ErrUsage, o.Tables)
 	}

@@ -233,6 +233,7 @@ func (s subject) info(r prepared, m *engine.Model) Info {
 		Context:     m.Context(),
 		Cache:       string(r.opts.Cache),
 		Activations: string(r.opts.Activations),
+		Tables:      string(m.Stats().Tables),
 		PackBytes:   s.pack.SizeBytes(),
 	}
 	if s.record != nil {
@@ -257,9 +258,9 @@ func (s settings) check(all []backends.Backend) error {
 		return fault.WithHint(fmt.Errorf("%w: no activations %q", fault.ErrUsage, s.activations), "choose static, float, 16 or 8")
 	}
 	switch s.tables {
-	case "", backends.TablesOnDevice, backends.TablesOnHost:
+	case "", backends.TablesMapped, backends.TablesResident:
 	default:
-		return fault.WithHint(fmt.Errorf("%w: no place %q for tables", fault.ErrUsage, s.tables), "choose device or host")
+		return fault.WithHint(fmt.Errorf("%w: no way %q to keep tables", fault.ErrUsage, s.tables), "choose mapped or resident")
 	}
 	switch {
 	case s.threads < 0 || s.threads > maxThreads:

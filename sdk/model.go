@@ -38,6 +38,8 @@ type Info struct {
 	// Cache and Activations are as [WithCache] and [WithActivations] name them.
 	Cache       string `json:"cache"`
 	Activations string `json:"activations"`
+	// Tables is how tables are kept that rows are only looked up in, as [WithTables] names it.
+	Tables string `json:"tables"`
 }
 
 // Model is an open model. It serves many goroutines: their answers are computed

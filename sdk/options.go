@@ -105,9 +105,10 @@ func WithActivations(kind string) Option {
 	return func(s *settings) { s.activations = backends.Activations(kind) }
 }
 
-// WithTables sets where tables are kept that rows are only looked up in: "device",
-// which is the default, or "host", which spares the memory of a GPU at the price of
-// speed. It makes no difference to the CPU, nor to any result.
+// WithTables sets how tables are kept that rows are only looked up in: "mapped"
+// leaves them in the pack's file, of which the rows of the tokens are read and nothing
+// else, "resident" keeps them in the memory of the device. The default is "mapped" on the CPU, and
+// "resident" on a GPU, which is slower without them. It makes no difference to any result.
 func WithTables(place string) Option {
 	return func(s *settings) { s.tables = backends.TablePlacement(place) }
 }

@@ -107,11 +107,10 @@ func (p *Pack) open() error {
 // stream tells the system which weights are read as a whole for every token: all
 // but tables of codes in rows, of which a token's row is gathered. Neighbours make one run.
 func (p *Pack) stream() {
-	m := p.files[WeightsFile].m
 	from, to := 0, 0
 	for _, t := range p.manifest.Tensors {
 		if t.Codes() && t.Layout == quant.Rows {
-			m.Stream(from, to)
+			mmap.Advise(p.weights, from, to, mmap.Stream)
 			from, to = 0, 0
 			continue
 		}
@@ -120,7 +119,7 @@ func (p *Pack) stream() {
 		}
 		to = int(t.Offset + t.SizeBytes())
 	}
-	m.Stream(from, to)
+	mmap.Advise(p.weights, from, to, mmap.Stream)
 }
 
 // noPack reports a folder without a manifest.

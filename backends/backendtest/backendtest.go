@@ -92,10 +92,13 @@ func cases() []testCase {
 			}
 		}
 	}
-	host := list[0]
-	host.name += ", tables on the host"
-	host.opts.Tables, host.tokens = backends.TablesOnHost, 20
-	return append(list, host)
+	for _, tables := range []backends.TablePlacement{backends.TablesMapped, backends.TablesResident} {
+		c := list[0]
+		c.name += fmt.Sprintf(", %s tables", tables)
+		c.opts.Tables, c.tokens = tables, 20
+		list = append(list, c)
+	}
+	return list
 }
 
 // check runs one case in several ways.

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -73,11 +74,16 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err := backends.CheckWeights(p, w); err != nil {
 		return nil, err
 	}
+	opts.Tables = cmp.Or(opts.Tables, backends.TablesMapped)
 	opts, err := opts.Complete(p)
 	if err != nil {
 		return nil, err
 	}
-	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows)}, w: w}
+	tables, err := backends.HoldTables(ctx, p, w, opts.Tables)
+	if err != nil {
+		return nil, err
+	}
+	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, tables: tables, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows)}, w: w}
 	c.e.planes, c.e.limit = fixedPoint(opts.Activations)
 	c.buffers()
 	for i, op := range p.Ops {

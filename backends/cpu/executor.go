@@ -43,6 +43,7 @@ type executor struct {
 	planes  int     // digits of a fixed-point activation
 	limit   float32 // its largest magnitude
 	pool    *pool
+	tables  *backends.Tables
 
 	ops     []operation
 	buf     []buffer
@@ -167,6 +168,7 @@ func (e *executor) begin(b *backends.Batch) error {
 		return err
 	}
 	e.rows = append(e.rows[:0], b.Rows...)
+	e.tables.Prefetch(e.rows)
 	e.setLive(len(e.rows))
 	for i, r := range e.rows {
 		for c := range e.caches[r.Slot] {
@@ -257,6 +259,7 @@ func (e *executor) Hidden(i int) []float32 { return e.row(e.p.Hidden, i) }
 func (e *executor) Stats() backends.Stats {
 	s := e.stats
 	s.Threads, s.Context = e.opts.Threads, e.opts.Context
+	s.Tables, s.LockedBytes = e.opts.Tables, e.tables.LockedBytes()
 	s.BufferBytes += e.plan.bytes()
 	return s
 }
@@ -268,6 +271,7 @@ func (e *executor) Close() error {
 	}
 	e.closed = true
 	e.pool.close()
+	e.tables.Release()
 	e.slots, e.caches, e.buf, e.ops = backends.Slots{}, nil, nil, nil
 	return nil
 }

@@ -28,8 +28,8 @@ func (*executor) MaxBurst() int { return maxBurst }
 // CanPick implements backends.Generator.
 func (e *executor) CanPick(p backends.Pick, stop []int32) error {
 	switch {
-	case e.opts.Tables == backends.TablesOnHost:
-		return errors.New("tables on the host")
+	case e.opts.Tables == backends.TablesMapped:
+		return errors.New("mapped tables")
 	case e.opts.Profile:
 		return errors.New("profile")
 	case topK(p, e.p.Vocab) > maxTopK:

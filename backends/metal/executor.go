@@ -22,6 +22,7 @@ type executor struct {
 	device Device
 	memory *allocator
 	host   backends.Weights
+	tables *backends.Tables // nil where the device looks up their rows
 
 	weights *weights
 	caches  *caches
@@ -41,10 +42,15 @@ type executor struct {
 
 // build prepares everything but the lists, which are recorded when they are first needed.
 func (e *executor) build(ctx context.Context) (err error) {
-	gathered := onlyGathered(e.p)
+	gathered := backends.Gathered(e.p)
 	wanted := make([]bool, len(gathered))
 	for i := range wanted {
-		wanted[i] = !gathered[i] || e.opts.Tables != backends.TablesOnHost
+		wanted[i] = !gathered[i] || e.opts.Tables != backends.TablesMapped
+	}
+	if e.opts.Tables == backends.TablesMapped {
+		if e.tables, err = backends.HoldTables(ctx, e.p, e.host, e.opts.Tables); err != nil {
+			return err
+		}
 	}
 	if e.weights, err = placeWeights(e.memory, e.p, e.host, wanted); err != nil {
 		return hint(err)
@@ -58,6 +64,7 @@ func (e *executor) build(ctx context.Context) (err error) {
 	e.lists = map[listKey]*recorded{}
 	e.stats = backends.Stats{
 		Threads: 1, Context: e.opts.Context, BufferBytes: e.mem.bytes() + e.weights.copiedBytes, StepBytes: backends.StepBytes(e.p),
+		Tables: e.opts.Tables,
 	}
 	return e.device.Load(ctx, source(), e.kernelNames())
 }
@@ -144,6 +151,9 @@ func (e *executor) Step(ctx context.Context, b *backends.Batch) error {
 
 // begin writes down what the kernels need to know of rows, and makes room for them in the caches.
 func (e *executor) begin(rows []backends.Row) error {
+	if e.tables != nil {
+		e.tables.Prefetch(rows)
+	}
 	kept := 0
 	for i, r := range rows {
 		if err := e.reach(r.Slot, r.Pos); err != nil {
@@ -177,7 +187,7 @@ func (e *executor) reach(slot backends.Slot, pos int) error {
 	return nil
 }
 
-// gather writes the rows of a token from the tables that stay on the host to where the kernels look for them.
+// gather writes the rows of a token from mapped tables to where the kernels look for them.
 func (e *executor) gather(row int, token int32) {
 	for _, op := range e.p.Ops {
 		if op.Embed == nil || e.weights.at[op.Embed.Table].Buffer != nil {

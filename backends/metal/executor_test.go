@@ -121,7 +121,7 @@ func TestBurstCounts(t *testing.T) {
 	nothingHeld(t, d)
 }
 
-// TestTables: with tables on the host the bits are the same, the device has less, and no burst is possible.
+// TestTables: with mapped tables the bits are the same, the device has less, and no burst is possible.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	metaltest.Require(t)
@@ -129,7 +129,7 @@ func TestTables(t *testing.T) {
 	tokens := randomTokens(9, p.Vocab)
 	var want []float32
 	held := int64(0)
-	for _, tables := range []backends.TablePlacement{backends.TablesOnDevice, backends.TablesOnHost} {
+	for _, tables := range []backends.TablePlacement{backends.TablesResident, backends.TablesMapped} {
 		d := metaltest.New(metaltest.Options{})
 		e, err := metal.New(d).Compile(t.Context(), p, w, backends.Options{MaxRows: 4, Tables: tables})
 		if err != nil {
@@ -145,18 +145,18 @@ func TestTables(t *testing.T) {
 			all = append(all, logits...)
 		}
 		err = e.(backends.Generator).CanPick(backends.Pick{}, nil)
-		if (err != nil) != (tables == backends.TablesOnHost) {
-			t.Errorf("tables on the %s: bursts: %v", tables, err)
+		if (err != nil) != (tables == backends.TablesMapped) {
+			t.Errorf("%s tables: bursts: %v", tables, err)
 		}
 		bytes := d.Counts().LiveBytes
 		if want == nil {
 			want, held = all, bytes
 		} else {
 			if i := firstDiff(all, want); i >= 0 {
-				t.Errorf("tables on the %s: logit %d is %g, want %g", tables, i, all[i], want[i])
+				t.Errorf("%s tables: logit %d is %g, want %g", tables, i, all[i], want[i])
 			}
 			if bytes >= held {
-				t.Errorf("tables on the %s: %d bytes, %d with them on the device", tables, bytes, held)
+				t.Errorf("%s tables: %d bytes, %d with resident ones", tables, bytes, held)
 			}
 		}
 		if err := e.Close(); err != nil {

@@ -1,6 +1,7 @@
 package metal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err := backends.CheckWeights(p, w); err != nil {
 		return nil, err
 	}
+	opts.Tables = cmp.Or(opts.Tables, backends.TablesResident)
 	opts, err := opts.Complete(p)
 	if err != nil {
 		return nil, err

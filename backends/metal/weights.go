@@ -5,24 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/zoo-sdk/zoo/backends"
+	"github.com/zoo-sdk/zoo/internal/mmap"
 	"github.com/zoo-sdk/zoo/program"
-	"github.com/zoo-sdk/zoo/quant"
 )
-
-// mapping is what weights also are whose tensors all lie in one mapped file.
-type mapping interface {
-	// Mapping returns the whole file as it lies in memory.
-	Mapping() []byte
-}
 
 // weights is where the device finds the tensors of a program.
 type weights struct {
 	memory  *allocator
 	buffers []Buffer
-	at      []Binding // of each program.Weight; unbound for one that stays on the host
+	at      []Binding // of each program.Weight; unbound for one whose rows the host looks up
 	// mappedBytes is how much the device reads where the pack's file lies, and copiedBytes how much was copied.
 	mappedBytes, copiedBytes int64
 }
@@ -44,7 +37,7 @@ func placeWeights(m *allocator, p *program.Program, w backends.Weights, wanted [
 			order = append(order, i)
 		}
 	}
-	if whole, ok := w.(mapping); ok {
+	if whole, ok := w.(backends.Mapping); ok {
 		return placed, placed.mapAll(whole.Mapping(), data, order)
 	}
 	return placed, placed.copyAll(data, order)
@@ -84,14 +77,13 @@ type span struct{ from, to int }
 // device's limit allows. What lies between them and is not wanted stays unmapped.
 func (w *weights) mapAll(whole []byte, data [][]byte, order []int) error {
 	info := w.memory.info
-	base := uintptr(unsafe.Pointer(unsafe.SliceData(whole)))
 	offsets := make([]int, len(data))
 	for _, i := range order {
-		at := uintptr(unsafe.Pointer(unsafe.SliceData(data[i]))) - base
-		if at > uintptr(len(whole)) || uintptr(len(data[i])) > uintptr(len(whole))-at {
+		at, ok := mmap.Offset(whole, data[i])
+		if !ok {
 			return fmt.Errorf("weights: %w", errOutside)
 		}
-		offsets[i] = int(at)
+		offsets[i] = at
 	}
 	order = slices.SortedFunc(slices.Values(order), func(a, b int) int { return cmp.Compare(offsets[a], offsets[b]) })
 	pages := func(i int) span {
@@ -127,34 +119,6 @@ func (w *weights) release() {
 		w.memory.free(b)
 	}
 	w.buffers = nil
-}
-
-// onlyGathered reports for each weight whether it is a table of codes of which
-// nothing but rows of tokens are read, into buffers that nothing else writes: so
-// they can be there before the first operation.
-func onlyGathered(p *program.Program) []bool {
-	table := make([]bool, len(p.Weights))
-	for _, op := range p.Ops {
-		if op.Embed != nil {
-			m := p.Weights[op.Embed.Table].Matrix
-			table[op.Embed.Table] = m.Codes() && m.Layout == quant.Rows
-		}
-	}
-	writers := make([]int, len(p.Buffers))
-	for _, op := range p.Ops {
-		for _, id := range op.Weights() {
-			table[id] = false
-		}
-		for _, id := range op.Writes() {
-			writers[id]++
-		}
-	}
-	for _, op := range p.Ops {
-		if op.Embed != nil && writers[op.Embed.Out] > 1 {
-			table[op.Embed.Table] = false
-		}
-	}
-	return table
 }
 
 // alignUp rounds n up to a multiple of a, a power of two.

@@ -42,11 +42,11 @@ func (f *engineFlags) add(cmd *cobra.Command) {
 	}
 }
 
-// tablesFlag adds the flag that says where tables are kept. It changes no result.
+// tablesFlag adds the flag that says how tables are kept. It changes no result.
 func tablesFlag(cmd *cobra.Command, place *string) {
-	cmd.Flags().StringVar(place, "tables", "device", "where tables are kept that are only looked up in: device, or host, which spares the memory of a GPU and is slower")
+	cmd.Flags().StringVar(place, "tables", "", "how tables are kept that rows are only looked up in: mapped, in the pack's file, or resident, in memory (default mapped on the processor, resident on a GPU)")
 	allowConfig(cmd.Flags(), "tables")
-	_ = cmd.RegisterFlagCompletionFunc("tables", cobra.FixedCompletions([]cobra.Completion{"device", "host"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("tables", cobra.FixedCompletions([]cobra.Completion{"mapped", "resident"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // options returns the flags as options of the SDK.
@@ -265,8 +265,8 @@ func (s *session) printStats(u sdk.Usage) {
 	if u.Submissions > 0 {
 		fmt.Fprintf(w, "steps:   %s\n", steps(float64(u.Steps)/float64(u.Submissions), u.SingleStep))
 	}
-	fmt.Fprintf(w, "backend: %s (%s; %s), %s, %s activations, %s cache, context %d\n",
-		info.Backend, info.Kernels, info.Why, countOf(info.Threads, "thread"), info.Activations, info.Cache, info.Context)
+	fmt.Fprintf(w, "backend: %s (%s; %s), %s, %s activations, %s cache, %s tables, context %d\n",
+		info.Backend, info.Kernels, info.Why, countOf(info.Threads, "thread"), info.Activations, info.Cache, info.Tables, info.Context)
 }
 
 // steps says how many tokens a backend takes at a time and, where it is one, why.

@@ -61,20 +61,6 @@ func (m *Map) Bytes() []byte {
 	return m.data
 }
 
-// Stream says that bytes [from, to) will be read from one end to the other, again
-// and again. Where the system has huge pages it then reads the file into those:
-// small ones take a walk of page tables every 4 KiB, which costs bandwidth, most
-// of all in a virtual machine. Bytes of which only a few are read
-// here and there are better left alone, since a huge page is read whole.
-func (m *Map) Stream(from, to int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	page := os.Getpagesize()
-	if from = (from + page - 1) / page * page; from < to && to <= len(m.data) {
-		stream(m.data[from:to])
-	}
-}
-
 // Len returns the length in bytes, or 0 after [Map.Close].
 func (m *Map) Len() int { return len(m.Bytes()) }
 

@@ -32,12 +32,6 @@ func TestOpen(t *testing.T) {
 			if got := m.Bytes(); got == nil || !bytes.Equal(got, want) || m.Len() != size {
 				t.Errorf("%d bytes, Len %d, want %d", len(got), m.Len(), size)
 			}
-			for _, span := range [][2]int{{0, size}, {1, size}, {size, size}, {0, 0}, {0, size + 1}, {size + 4096, size + 8192}} {
-				m.Stream(span[0], span[1])
-			}
-			if !bytes.Equal(m.Bytes(), want) {
-				t.Error("advice changed the content")
-			}
 			if runtime.GOOS != "windows" {
 				// A replaced file stays as it was for those who have mapped it.
 				other := path + ".new"

@@ -165,13 +165,14 @@ func (r *recorder) embed() {
 	n := t.NumHiddenLayers * dim
 	r.ple = r.buffer("per layer input", n)
 	token := r.buffer("per layer token", n)
-	r.op(program.Op{Embed: &program.Embed{Table: r.weight("embed_tokens_per_layer"), Out: token, Mul: float32(math.Sqrt(float64(dim)))}})
 	r.op(program.Op{Linear: &program.Linear{
 		Weight: r.weight("per_layer_model_projection"), In: r.h,
 		Parts: []program.Part{{Rows: n, Out: r.ple, Rounding: r.rounding("per_layer_model_projection")}},
 		Mul:   float32(1 / math.Sqrt(float64(t.HiddenSize))),
 	}})
 	r.norm(r.ple, r.ple, "per_layer_projection_norm", dim)
+	// As late as can be: the row may still have to come from a disk.
+	r.op(program.Op{Embed: &program.Embed{Table: r.weight("embed_tokens_per_layer"), Out: token, Mul: float32(math.Sqrt(float64(dim)))}})
 	r.op(program.Op{AddMul: &program.AddMul{A: r.ple, B: token, Out: r.ple, Mul: float32(math.Sqrt2 / 2)}})
 }
 
@@ -179,7 +180,7 @@ func (r *recorder) embed() {
 func (r *recorder) layer(i int) {
 	t := &r.cfg.Text
 	first := len(r.p.Ops)
-	name := fmt.Sprintf("layers.%d.", i)
+	name := layerName(i)
 	scalar := r.constant(name + "layer_scalar")
 
 	r.norm(r.h, r.x, name+"input_layernorm", t.HiddenSize)
