@@ -62,22 +62,30 @@ func (h *Hub) Network() bool { return true }
 // Open requests a file; see [Origin]. Errors are fault.ErrNotFound, [*AccessError],
 // [*NetworkError], [*SizeError], and a [*TemporaryError] around what may pass.
 func (h *Hub) Open(ctx context.Context, src catalog.Source, file catalog.File, pos Position) (io.ReadCloser, Info, error) {
-	if src.Kind != catalog.KindHub {
-		return nil, Info{}, notHere(h, file)
-	}
-	if err := errors.Join(catalog.ValidateRepository(src.Repository), catalog.ValidateRevision(src.Revision), catalog.ValidatePath(file.Path)); err != nil {
-		return nil, Info{}, err
-	}
-	base, err := h.endpoint()
+	x, err := h.exchange(http.MethodGet, src, file)
 	if err != nil {
 		return nil, Info{}, err
 	}
-	x := &exchange{hub: h, base: base, src: src, file: file}
 	body, info, err := x.open(ctx, pos)
 	if errors.Is(err, errRestart) {
 		body, info, err = x.open(ctx, Position{})
 	}
 	return body, info, err
+}
+
+// exchange prepares the way to a file. Errors are those of [Hub.Open].
+func (h *Hub) exchange(method string, src catalog.Source, file catalog.File) (*exchange, error) {
+	if src.Kind != catalog.KindHub {
+		return nil, notHere(h, file)
+	}
+	if err := errors.Join(catalog.ValidateRepository(src.Repository), catalog.ValidateRevision(src.Revision), catalog.ValidatePath(file.Path)); err != nil {
+		return nil, err
+	}
+	base, err := h.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	return &exchange{hub: h, base: base, src: src, file: file, method: method}, nil
 }
 
 // client returns the client to use: one that reports redirects instead of following
@@ -101,6 +109,8 @@ type exchange struct {
 	base *url.URL
 	src  catalog.Source
 	file catalog.File
+	// method is GET, or HEAD to be told about the file without its content.
+	method string
 }
 
 // linked is what the hub itself, not the host it redirects to, says of a file.
@@ -125,13 +135,27 @@ func (l *linked) learn(header http.Header) {
 
 // open follows the hub's redirects to the file.
 func (x *exchange) open(ctx context.Context, pos Position) (io.ReadCloser, Info, error) {
+	resp, own, said, err := x.follow(ctx, pos, func(linked) bool { return false })
+	if err != nil {
+		return nil, Info{}, err
+	}
+	body, info, err := x.answer(resp, own, said, pos)
+	if err != nil {
+		discard(resp.Body)
+	}
+	return body, info, err
+}
+
+// follow follows the hub's redirects to where enough is known, or to their end. It
+// returns the last response, whether the hub itself gave it, and what the hub said.
+func (x *exchange) follow(ctx context.Context, pos Position, enough func(said linked) bool) (resp *http.Response, own bool, said linked, err error) {
 	u := x.base.JoinPath(append(strings.Split(x.src.Repository, "/"), "resolve", url.PathEscape(x.src.Revision), x.file.Path)...)
 	client := x.hub.client()
-	said := linked{sizeBytes: -1}
+	said = linked{sizeBytes: -1}
 	for range maxRedirects + 1 {
 		resp, err := x.send(ctx, client, u, pos)
 		if err != nil {
-			return nil, Info{}, err
+			return nil, false, said, err
 		}
 		own := sameOrigin(u, x.base)
 		if own {
@@ -139,32 +163,28 @@ func (x *exchange) open(ctx context.Context, pos Position) (io.ReadCloser, Info,
 			if want, _ := splitTag(pos.Tag); pos.Offset > 0 && want != "" && said.etag != "" && said.etag != want {
 				// The file has changed since the first part was fetched.
 				discard(resp.Body)
-				return nil, Info{}, errRestart
+				return nil, false, said, errRestart
 			}
 		}
-		if !isRedirect(resp.StatusCode) {
-			body, info, err := x.answer(resp, own, said, pos)
-			if err != nil {
-				discard(resp.Body)
-			}
-			return body, info, err
+		if !isRedirect(resp.StatusCode) || enough(said) {
+			return resp, own, said, nil
 		}
 		next, err := u.Parse(resp.Header.Get("Location"))
 		discard(resp.Body)
 		switch {
 		case err != nil || resp.Header.Get("Location") == "" || next.Host == "" || next.Scheme != "https" && next.Scheme != "http":
-			return nil, Info{}, x.fail(resp.StatusCode, "it redirects to nowhere", nil)
+			return nil, false, said, x.fail(resp.StatusCode, "it redirects to nowhere", nil)
 		case u.Scheme == "https" && next.Scheme != "https":
-			return nil, Info{}, x.fail(resp.StatusCode, "it redirects from https to http", nil)
+			return nil, false, said, x.fail(resp.StatusCode, "it redirects from https to http", nil)
 		}
 		u = next
 	}
-	return nil, Info{}, x.fail(0, fmt.Sprintf("it redirects more than %d times", maxRedirects), nil)
+	return nil, false, said, x.fail(0, fmt.Sprintf("it redirects more than %d times", maxRedirects), nil)
 }
 
 // send makes one request. The token goes along only to the hub's own address.
 func (x *exchange) send(ctx context.Context, client *http.Client, u *url.URL, pos Position) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, x.method, u.String(), nil)
 	if err != nil {
 		return nil, x.fail(0, "", withoutURL(err))
 	}
