@@ -70,7 +70,7 @@ func request(t testing.TB, name, suffix string) gate.Request {
 
 	plugin := gemma4e2b.New()
 	packDir := t.TempDir()
-	if err := plugin.Convert(t.Context(), zoo.ConvertRequest{Checkpoint: dir, Sources: sources(t, dir), Dir: packDir}); err != nil {
+	if _, err := plugin.Convert(t.Context(), zoo.ConvertRequest{Checkpoint: dir, Sources: sources(t, dir), Dir: packDir}); err != nil {
 		t.Fatal(err)
 	}
 	pack, err := zoo.OpenPack(packDir)

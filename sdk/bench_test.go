@@ -138,7 +138,7 @@ func TestStreamed(t *testing.T) {
 
 // tinyPlugin is a plugin that makes random weights in small shapes.
 type tinyPlugin struct {
-	*gemma4e2b.Plugin
+	*gemma4.Plugin
 	made   *int
 	during func()
 }
@@ -157,7 +157,7 @@ func (p tinyPlugin) Synthesize(ctx context.Context, req zoo.SynthesizeRequest) e
 		}
 		progress(done, total)
 	}
-	return gemma4.Synthesize(ctx, zoo.PluginID{Name: gemma4e2b.Name, Version: gemma4e2b.Version}, config, req)
+	return gemma4.Synthesize(ctx, zoo.PluginID{Name: gemma4e2b.Name, Version: gemma4e2b.Version}, gemma4.Shapes{Config: config}, req)
 }
 
 // plainPlugin is a plugin that makes no random weights.

@@ -26,6 +26,8 @@ type ConvertOptions struct {
 	Output string
 	// Recipe chooses between ways to convert; see the plugin.
 	Recipe map[string]string
+	// Report asks for the errors of rounding, for which the checkpoint is read once more.
+	Report bool
 }
 
 // Converted is the pack that [Zoo.Convert] has made.
@@ -37,6 +39,8 @@ type Converted struct {
 	Plugin zoo.PluginID `json:"plugin"`
 	// Tensors counts the tensors by their format, most bytes first.
 	Tensors []FormatDetails `json:"tensors"`
+	// Rounding lists the errors of rounding, if they were asked for.
+	Rounding []zoo.RoundingError `json:"rounding,omitempty"`
 }
 
 // Convert makes a pack of a checkpoint folder, outside of the store. The pack
@@ -59,12 +63,13 @@ func (z *Zoo) Convert(ctx context.Context, o ConvertOptions) (*Converted, error)
 		return nil, err
 	}
 	defer os.RemoveAll(stage)
-	err = plugin.Convert(ctx, zoo.ConvertRequest{
+	done, err := plugin.Convert(ctx, zoo.ConvertRequest{
 		Checkpoint: o.Checkpoint,
 		Sources:    sources,
 		Recipe:     o.Recipe,
 		Dir:        stage,
 		Progress:   z.set.events.Convert,
+		Report:     o.Report,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("convert %q: %w", o.Checkpoint, err)
@@ -78,7 +83,7 @@ func (z *Zoo) Convert(ctx context.Context, o ConvertOptions) (*Converted, error)
 	if err := atomicfile.CommitDir(stage, output, atomicfile.DirOptions{ReadOnly: true}); err != nil {
 		return nil, err
 	}
-	made.Dir, made.Plugin = output, pluginID(about)
+	made.Dir, made.Plugin, made.Rounding = output, pluginID(about), done.Rounding
 	return made, nil
 }
 

@@ -140,7 +140,7 @@ func (p *puller) run(ctx context.Context) (*Installed, error) {
 		}
 	}
 	defer pack.Close()
-	reference, err := p.reference(ctx)
+	reference, err := p.z.reference(ctx, p.set, p.lock, record)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (p *puller) make(ctx context.Context) (*zoo.Pack, *zoo.Record, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	err = p.plugin.Convert(ctx, zoo.ConvertRequest{
+	_, err = p.plugin.Convert(ctx, zoo.ConvertRequest{
 		Checkpoint: dir,
 		Sources:    record.Sources,
 		Recipe:     p.release.Recipe,
@@ -268,18 +268,31 @@ func bind(f, known catalog.File) catalog.File {
 	return f
 }
 
-// reference brings the reference values of the release into a folder beside the
-// checkpoint and returns it, or "" if none are published.
-func (p *puller) reference(ctx context.Context) (string, error) {
-	if p.release.Reference == nil {
+// reference returns the folder of the reference values that the pack of a record is
+// held against, or "" if there are none: the adopted ones, or the published ones,
+// which are brought beside the checkpoint. The lock is the release's.
+func (z *Zoo) reference(ctx context.Context, set settings, lock *zoo.Lock, record *zoo.Record) (string, error) {
+	adopted, err := z.adopted(set, record)
+	if err != nil {
+		return "", err
+	}
+	if adopted != nil {
+		return z.store.VerifyReference(ctx, adopted)
+	}
+	return z.publishedReference(ctx, set, lock, record)
+}
+
+// publishedReference is reference without what was adopted.
+func (z *Zoo) publishedReference(ctx context.Context, set settings, lock *zoo.Lock, record *zoo.Record) (string, error) {
+	if record.Release.Reference == nil {
 		return "", nil
 	}
-	dir, err := p.lock.CheckpointDir()
+	dir, err := lock.CheckpointDir()
 	if err != nil {
 		return "", err
 	}
 	dir = filepath.Join(dir, referenceDir)
-	return dir, p.z.fetchReference(ctx, p.set, *p.release.Reference, dir)
+	return dir, z.fetchReference(ctx, set, *record.Release.Reference, dir)
 }
 
 // fetchReference brings the files of a reference source into dir.

@@ -20,7 +20,7 @@ type Plugin interface {
 	Fetch(ctx context.Context, req FetchRequest) (FetchPlan, error)
 	// Convert makes a pack in an empty folder out of a checkpoint. The same
 	// checkpoint, recipe and plugin version give the same bytes everywhere.
-	Convert(ctx context.Context, req ConvertRequest) error
+	Convert(ctx context.Context, req ConvertRequest) (Conversion, error)
 	// Gate returns what a pack is held against.
 	Gate(ctx context.Context, req GateRequest) (*Reference, error)
 	// Run returns the program that a backend replays over the pack's weights.
@@ -64,6 +64,32 @@ type ConvertRequest struct {
 	Dir string
 	// Progress, if set, is told the source bytes read so far and in all.
 	Progress func(doneBytes, totalBytes int64)
+	// Report asks for the errors of rounding in the result, for which the checkpoint is
+	// read once more. It does not change the pack.
+	Report bool
+}
+
+// Conversion is what a plugin tells of a conversion.
+type Conversion struct {
+	// Rounding lists the errors of rounding by family of tensors, and in each family by
+	// the name of the grid, if they were asked for.
+	Rounding []RoundingError `json:"rounding,omitempty"`
+}
+
+// RoundingError says what rounding to a grid does to a family of tensors: one tensor,
+// or those of the same name in all layers.
+type RoundingError struct {
+	// Family is the name of the tensors, with "*" for the number of the layer.
+	Family string `json:"family"`
+	// Grid is the name of the grid.
+	Grid string `json:"grid"`
+	// Tensors and Numbers count what the family holds.
+	Tensors int   `json:"tensors"`
+	Numbers int64 `json:"numbers"`
+	// RelL2 is the length of the vector of all errors over that of all numbers.
+	RelL2 float64 `json:"rel_l2"`
+	// MaxAbs is the largest magnitude of an error.
+	MaxAbs float64 `json:"max_abs"`
 }
 
 // PackInfo is what a plugin is told of a pack: everything but the weights.

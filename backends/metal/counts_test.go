@@ -82,11 +82,11 @@ func TestCounts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector would keep books of 2 GB")
 	}
-	config, err := os.ReadFile("../../plugins/gemma4e2b/synthetic.json")
+	config, err := os.ReadFile("../../plugins/gemma4e2b/shapes/mobile.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := gemma4.SyntheticProgram(t.Context(), config)
+	p, err := gemma4.SyntheticProgram(t.Context(), gemma4.Shapes{Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ var rows = [][]string{
 	{"engine"},
 	{"gate"},
 	{"plugins/gemma4"},
-	{"plugins/gemma4e2b", "plugins/gemma4/gemma4test"},
+	{"plugins/gemma4e2b", "plugins/gemma4e4b", "plugins/gemma4/gemma4test"},
 	{"sdk"},
 	{"cmd/zoo/..."},
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/quant"
 	"github.com/zoo-sdk/zoo/tokenizer"
 	"github.com/zoo-sdk/zoo/zoo"
 )
@@ -31,67 +32,130 @@ var copiedFiles = [...]string{zoo.ConfigFile, zoo.GenerationFile, zoo.TokenizerC
 // that of another model.
 const maxSpareTokens = 1024
 
-// Convert makes a pack in req.Dir out of a checkpoint in the layout of the
-// official mobile ones, under the name and version of the plugin. The same
-// checkpoint gives the same bytes everywhere. The recipe's only key is "grid",
-// which must be "none": the codes of the checkpoint are taken over as they are.
+// Convert makes a pack in req.Dir out of a checkpoint, under the name and version of
+// the plugin. The same checkpoint gives the same bytes everywhere. Its layout is told
+// by what it holds: that of the official mobile checkpoints, whose codes are taken
+// over as they are, by its quantization_config; one of bfloat16 weights by the lack of it.
+//
+// The recipe's only key is "grid". For a checkpoint of codes it must be "none", or is
+// left out. For one of floats it is "q4_0", which is taken if it is left out, or
+// "absmax7" (see package quant), or "none", which keeps the weights as they are.
 //
 // It holds some megabytes in memory whatever the size of the checkpoint, and uses
 // all processors. Errors are *ConfigError, *UnsupportedError, *TensorError,
 // *TokenizerError and those of packages checkpoint and zoo; the folder then holds
 // no pack.
-func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) error {
-	recipe, err := checkRecipe(req.Recipe)
+func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
+	in, err := openInput(req)
 	if err != nil {
-		return err
+		return zoo.Conversion{}, err
 	}
-	ckpt, err := checkpoint.Open(req.Checkpoint)
-	if err != nil {
-		return err
-	}
-	defer ckpt.Close()
-	files, err := readFiles(ckpt)
-	if err != nil {
-		return err
-	}
-	cfg, err := ParseConfig(files[zoo.ConfigFile])
-	if err != nil {
-		return err
-	}
-	src, err := newMobile(ckpt, cfg)
-	if err != nil {
-		return err
-	}
-	plan, err := newPlan(ctx, cfg, src)
-	if err != nil {
-		return err
-	}
-	if files[zoo.TokenizerFile], err = compileTokenizer(ckpt, cfg); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
-	}
-	w, err := zoo.NewPackWriter(req.Dir, id, recipe, usedSources(req.Sources, src))
-	if err != nil {
-		return err
-	}
-	err = writePack(ctx, w, plan, files, req.Progress)
-	return errors.Join(err, w.Close())
+	made, err := in.convert(ctx, id, req)
+	return made, errors.Join(err, in.close())
 }
 
-// checkRecipe returns the recipe as the pack's identity has it: without settings
-// that say what goes without saying.
-func checkRecipe(recipe map[string]string) (map[string]string, error) {
+// input is an open checkpoint.
+type input struct {
+	cfg *Config
+	// recipe is how it is converted, as the pack's identity has it.
+	recipe map[string]string
+	// files are the small ones that go into the pack.
+	files map[string][]byte
+	src   source
+	close func() error
+}
+
+// openInput opens the checkpoint of a request.
+func openInput(req zoo.ConvertRequest) (*input, error) {
+	ckpt, err := checkpoint.Open(req.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	in := &input{close: ckpt.Close}
+	if err := in.read(ckpt, req.Recipe); err != nil {
+		return nil, errors.Join(err, ckpt.Close())
+	}
+	return in, nil
+}
+
+// read reads the small files of a checkpoint and tells its layout.
+func (in *input) read(ckpt *checkpoint.Checkpoint, recipe map[string]string) (err error) {
+	if in.files, err = readFiles(ckpt); err != nil {
+		return err
+	}
+	if in.cfg, err = ParseConfig(in.files[zoo.ConfigFile]); err != nil {
+		return err
+	}
+	var grid quant.Grid
+	if in.recipe, grid, err = checkRecipe(in.cfg, recipe); err != nil {
+		return err
+	}
+	if in.cfg.Quantization != nil {
+		in.src = newMobile(ckpt, in.cfg)
+	} else {
+		in.src = newFloats(ckpt, in.cfg, grid)
+	}
+	in.files[zoo.TokenizerFile], err = compileTokenizer(ckpt, in.cfg)
+	return err
+}
+
+// convert makes the pack.
+func (in *input) convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
+	unrounded, ok := in.src.(*floats)
+	if req.Report && !ok {
+		return zoo.Conversion{}, fmt.Errorf("%w: there are no rounding errors to report, the checkpoint holds codes already", fault.ErrUsage)
+	}
+	plan, err := newPlan(ctx, in.cfg, in.src)
+	if err != nil {
+		return zoo.Conversion{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return zoo.Conversion{}, context.Cause(ctx)
+	}
+	w, err := zoo.NewPackWriter(req.Dir, id, in.recipe, usedSources(req.Sources, in.src))
+	if err != nil {
+		return zoo.Conversion{}, err
+	}
+	err = writePack(ctx, w, plan, in.files, req.Progress)
+	if err := errors.Join(err, w.Close()); err != nil || !req.Report {
+		return zoo.Conversion{}, err
+	}
+	rounding, err := unrounded.report(ctx)
+	return zoo.Conversion{Rounding: rounding}, err
+}
+
+// recipeGrid is the key of the recipe, and gridNone its value for weights that stay as they are.
+const (
+	recipeGrid = "grid"
+	gridNone   = "none"
+)
+
+// checkRecipe returns the recipe as the pack's identity has it, and the grid to
+// round to: of codes, which nothing rounds, it has nothing, and of floats the grid.
+func checkRecipe(cfg *Config, recipe map[string]string) (map[string]string, quant.Grid, error) {
 	for _, key := range slices.Sorted(maps.Keys(recipe)) {
-		if key != "grid" {
-			return nil, fmt.Errorf("recipe: %q is not a setting of this conversion: %w", shorten(key), fault.ErrUsage)
-		}
-		if v := recipe[key]; v != "" && v != "none" {
-			return nil, fmt.Errorf("recipe: grid %q is for checkpoints of floats; this one holds codes already, so it must be \"none\": %w", shorten(v), fault.ErrUsage)
+		if key != recipeGrid {
+			return nil, "", fmt.Errorf("recipe: %q is not a setting of this conversion: %w", shorten(key), fault.ErrUsage)
 		}
 	}
-	return nil, nil
+	name := recipe[recipeGrid]
+	if cfg.Quantization != nil {
+		if name != "" && name != gridNone {
+			return nil, "", fmt.Errorf("recipe: grid %q is for checkpoints of floats; this one holds codes already, so it must be \"none\": %w", shorten(name), fault.ErrUsage)
+		}
+		return nil, "", nil
+	}
+	switch name {
+	case gridNone:
+		return map[string]string{recipeGrid: gridNone}, "", nil
+	case "":
+		name = string(quant.GridQ4_0)
+	}
+	grid, err := quant.ParseGrid(name)
+	if err != nil {
+		return nil, "", fmt.Errorf("recipe: grid %q is not one of %v or \"none\": %w", shorten(name), quant.Grids(), fault.ErrUsage)
+	}
+	return map[string]string{recipeGrid: name}, grid, nil
 }
 
 // readFiles reads the small files that go into the pack as they are.

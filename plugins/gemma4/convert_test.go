@@ -269,7 +269,7 @@ func TestProgress(t *testing.T) {
 		last, total = done, all
 		calls++
 	}
-	if err := gemma4.Convert(t.Context(), plugin, req); err != nil {
+	if _, err := gemma4.Convert(t.Context(), plugin, req); err != nil {
 		t.Fatal(err)
 	}
 	if calls < 10 || last != total || total == 0 {
@@ -284,7 +284,7 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	req.Progress = func(done, _ int64) { cancel(errStop) }
 	before := runtime.NumGoroutine()
-	if err := gemma4.Convert(ctx, plugin, req); !errors.Is(err, errStop) {
+	if _, err := gemma4.Convert(ctx, plugin, req); !errors.Is(err, errStop) {
 		t.Errorf("cancelled at the first progress: %v", err)
 	}
 	if after := runtime.NumGoroutine(); after > before {
@@ -294,7 +294,7 @@ func TestCancel(t *testing.T) {
 		t.Error("what is left opens as a pack")
 	}
 	req.Dir = t.TempDir()
-	if err := gemma4.Convert(ctx, plugin, req); !errors.Is(err, errStop) {
+	if _, err := gemma4.Convert(ctx, plugin, req); !errors.Is(err, errStop) {
 		t.Errorf("cancelled beforehand: %v", err)
 	}
 }
@@ -316,7 +316,7 @@ func BenchmarkConvert(b *testing.B) {
 		if err := os.Mkdir(req.Dir, 0o755); err != nil {
 			b.Fatal(err)
 		}
-		if err := gemma4.Convert(b.Context(), plugin, req); err != nil {
+		if _, err := gemma4.Convert(b.Context(), plugin, req); err != nil {
 			b.Fatal(err)
 		}
 		if err := os.RemoveAll(req.Dir); err != nil {

@@ -142,8 +142,11 @@ func unusedModules(c *Config) (modules, constants []string) {
 	return modules, constants
 }
 
+// layersPrefix starts the names of all layers' modules.
+const layersPrefix = "layers."
+
 // layerName returns what starts the names of a layer's modules.
-func layerName(i int) string { return fmt.Sprintf("layers.%d.", i) }
+func layerName(i int) string { return fmt.Sprintf("%s%d.", layersPrefix, i) }
 
 // blocks returns the number of 16-row blocks of n rows.
 func blocks(n int) int { return (n + quant.BlockRows - 1) / quant.BlockRows }

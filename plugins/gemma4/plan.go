@@ -3,6 +3,7 @@ package gemma4
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/zoo-sdk/zoo/quant"
@@ -25,7 +26,7 @@ type packTensor struct {
 }
 
 // newPlan works out the pack's tensors and constants and checks all of the
-// checkpoint but the codes, which can be anything.
+// checkpoint but the numbers of matrices.
 func newPlan(ctx context.Context, cfg *Config, src source) (*packPlan, error) {
 	p := &packPlan{constants: map[string]float32{}}
 	for _, g := range decoderGroups(cfg) {
@@ -163,7 +164,12 @@ func sameWeights(ctx context.Context, a, b *weights) (bool, error) {
 		if r%4096 == 0 && ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
-		if !bytes.Equal(a.row(r, bufA, scalesA), b.row(r, bufB, scalesB)) || !slices.Equal(scalesA, scalesB) {
+		rowA, errA := a.row(r, bufA, scalesA)
+		rowB, errB := b.row(r, bufB, scalesB)
+		if err := errors.Join(errA, errB); err != nil {
+			return false, err
+		}
+		if !bytes.Equal(rowA, rowB) || !slices.Equal(scalesA, scalesB) {
 			return false, nil
 		}
 	}

@@ -21,10 +21,10 @@ import (
 )
 
 // convertRefused checks that a conversion fails with an error of a kind that says
-// want and gives a hint, and that what it leaves is no pack.
-func convertRefused(t *testing.T, req zoo.ConvertRequest, kind error, want string) {
+// want and gives a hint, and that what it leaves is no pack. It returns the error.
+func convertRefused(t *testing.T, req zoo.ConvertRequest, kind error, want string) error {
 	t.Helper()
-	err := gemma4.Convert(t.Context(), plugin, req)
+	_, err := gemma4.Convert(t.Context(), plugin, req)
 	if !errors.Is(err, kind) {
 		t.Fatalf("%v is not %v", err, kind)
 	}
@@ -38,6 +38,7 @@ func convertRefused(t *testing.T, req zoo.ConvertRequest, kind error, want strin
 		p.Close()
 		t.Error("what is left opens as a pack")
 	}
+	return err
 }
 
 const text = "model.language_model."
@@ -168,9 +169,8 @@ func TestTensorsRefused(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			dir := made(t, gemma4test.Tiny(), gemma4test.Options{Seed: 1, Change: c.change})
-			req := request(t, dir)
-			convertRefused(t, req, fault.ErrIntegrity, c.want)
-			te, ok := errors.AsType[*gemma4.TensorError](gemma4.Convert(t.Context(), plugin, req))
+			err := convertRefused(t, request(t, dir), fault.ErrIntegrity, c.want)
+			te, ok := errors.AsType[*gemma4.TensorError](err)
 			if !ok || te.Tensor != c.tensor {
 				t.Errorf("the error names %+v, not %q", te, c.tensor)
 			}
@@ -205,7 +205,7 @@ func TestConfigAgainstTensors(t *testing.T) {
 		{"bits", map[string]any{"quantization_config.module_quant_configs": json.RawMessage(`{}`)}, fault.ErrIntegrity, "codes of 4 bits"},
 		{"tables of floats", map[string]any{"quantization_config.quantize_embeddings": false}, fault.ErrIntegrity, "embed_tokens"},
 		{"projection quantised", map[string]any{"quantization_config.modules_to_not_convert": []string{"vision_tower"}}, fault.ErrIntegrity, "per_layer_model_projection"},
-		{"no quantisation", map[string]any{"quantization_config": nil}, fault.ErrUsage, "quantization_config is absent"},
+		{"no quantisation", map[string]any{"quantization_config": nil}, fault.ErrIntegrity, "embed_tokens.embedding_quantized\": codes"},
 		{"unknown quantisation", map[string]any{"quantization_config.quant_method": "gptq"}, fault.ErrUsage, `quant_method is "gptq"`},
 		{"drafter", map[string]any{"model_type": "gemma4_assistant"}, fault.ErrUsage, "gemma4_assistant"},
 	}
@@ -323,7 +323,7 @@ func TestRequestRefused(t *testing.T) {
 	req.Recipe = map[string]string{"depth": "5"}
 	convertRefused(t, req, fault.ErrUsage, `"depth"`)
 	req.Recipe = map[string]string{"grid": "none"}
-	if err := gemma4.Convert(t.Context(), plugin, req); err != nil {
+	if _, err := gemma4.Convert(t.Context(), plugin, req); err != nil {
 		t.Error(err)
 	} else if p, err := zoo.OpenPack(req.Dir); err != nil {
 		t.Error(err)
@@ -334,12 +334,12 @@ func TestRequestRefused(t *testing.T) {
 		p.Close()
 	}
 	// The folder now holds a pack.
-	if err := gemma4.Convert(t.Context(), plugin, req); !errors.Is(err, fault.ErrUsage) {
+	if _, err := gemma4.Convert(t.Context(), plugin, req); !errors.Is(err, fault.ErrUsage) {
 		t.Errorf("into a folder that is not empty: %v", err)
 	}
 	req = request(t, dir)
 	req.Checkpoint = filepath.Join(req.Dir, "none")
-	if err := gemma4.Convert(t.Context(), plugin, req); !errors.Is(err, fault.ErrNotFound) {
+	if _, err := gemma4.Convert(t.Context(), plugin, req); !errors.Is(err, fault.ErrNotFound) {
 		t.Errorf("a checkpoint that is not there: %v", err)
 	}
 	if runtime.GOOS != "windows" && os.Geteuid() != 0 {

@@ -10,8 +10,9 @@ import (
 // the pack is the family's business; how it is stored in the checkpoint is the source's.
 type source interface {
 	// weights returns the weights of a linear layer or a table in the format that
-	// the pack keeps them in, all scales checked, or nil if the checkpoint has none
-	// of that name.
+	// the pack keeps them in, or nil if the checkpoint has none of that name. Scales
+	// that the checkpoint has are checked; what is wrong with single numbers comes up
+	// when their row is read.
 	weights(ctx context.Context, m module) (*weights, error)
 	// vector returns the weights of a norm, exact in float32 and finite.
 	vector(m module) ([]float32, error)
@@ -36,8 +37,9 @@ type weights struct {
 	rowBytes int64
 	// row returns the numbers of a row in the checkpoint's packing, as
 	// quant.PackRow takes them: a slice of the source, or buf, which has room for
-	// them. It writes the scales to scales, which holds groups numbers.
-	row func(r int, buf []byte, scales []float32) []byte
+	// them. It writes the scales to scales, which holds groups numbers. An error
+	// names a number that the row cannot have.
+	row func(r int, buf []byte, scales []float32) ([]byte, error)
 }
 
 // codeBytes returns the size of what row returns.

@@ -38,7 +38,7 @@ type chunk struct {
 	first  int
 	units  int
 	data   []byte
-	ready  chan struct{} // holds one value when data is packed
+	ready  chan error // holds one value when data is packed, or cannot be
 }
 
 // newPacker prepares to pack tensors of total source bytes.
@@ -47,7 +47,7 @@ func newPacker(total int64, progress func(done, total int64)) *packer {
 	n := 2*p.workers + 2
 	p.free = make(chan *chunk, n)
 	for range n {
-		p.free <- &chunk{ready: make(chan struct{}, 1)}
+		p.free <- &chunk{ready: make(chan error, 1)}
 	}
 	return p
 }
@@ -82,7 +82,7 @@ func (p *packer) write(ctx context.Context, t *packTensor, w io.Writer) error {
 			select {
 			case work <- c:
 			case <-stop:
-				c.ready <- struct{}{}
+				c.ready <- nil // it is not waited for in vain
 				return
 			}
 		}
@@ -91,17 +91,19 @@ func (p *packer) write(ctx context.Context, t *packTensor, w io.Writer) error {
 		wg.Go(func() {
 			var s scratch
 			for c := range work {
-				c.pack(&s)
-				c.ready <- struct{}{}
+				c.ready <- c.pack(&s)
 			}
 		})
 	}
 	var err error
 	stopped := false
 	for c := range order {
-		<-c.ready
+		packed := <-c.ready
 		if err == nil {
 			err = context.Cause(ctx)
+		}
+		if err == nil {
+			err = packed
 		}
 		if err == nil {
 			_, err = w.Write(c.data)
@@ -127,7 +129,7 @@ func (p *packer) count(sourceBytes int64) {
 }
 
 // pack fills the chunk's data.
-func (c *chunk) pack(s *scratch) {
+func (c *chunk) pack(s *scratch) error {
 	t := c.tensor
 	size := t.unitBytes()
 	if n := c.units * size; cap(c.data) < n {
@@ -137,12 +139,15 @@ func (c *chunk) pack(s *scratch) {
 	}
 	for i := range c.units {
 		dst := c.data[i*size:][:size]
+		pack := t.packRow
 		if t.Layout == quant.Blocks {
-			t.packBlock(dst, c.first+i, s)
-		} else {
-			t.packRow(dst, c.first+i, s)
+			pack = t.packBlock
+		}
+		if err := pack(dst, c.first+i, s); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // sourceBytes returns what was read of the source for the chunk.
@@ -177,22 +182,32 @@ func (t *packTensor) locate(unit int) (w *weights, first, rows int) {
 }
 
 // packBlock packs one block of 16 rows.
-func (t *packTensor) packBlock(dst []byte, block int, s *scratch) {
+func (t *packTensor) packBlock(dst []byte, block int, s *scratch) error {
 	w, first, rows := t.locate(block)
 	width := w.codeBytes()
 	s.grow(rows*width, rows*w.groups)
 	s.codes = s.codes[:0]
 	for i := range rows {
-		s.codes = append(s.codes, w.row(first+i, s.buf[i*width:][:width], s.scales[i*w.groups:][:w.groups]))
+		row, err := w.row(first+i, s.buf[i*width:][:width], s.scales[i*w.groups:][:w.groups])
+		if err != nil {
+			return err
+		}
+		s.codes = append(s.codes, row)
 	}
 	quant.PackBlock(dst, t.Matrix, s.codes, s.scales)
+	return nil
 }
 
 // packRow packs one row.
-func (t *packTensor) packRow(dst []byte, row int, s *scratch) {
+func (t *packTensor) packRow(dst []byte, row int, s *scratch) error {
 	w := t.parts[0]
 	s.grow(w.codeBytes(), w.groups)
-	quant.PackRow(dst, t.Matrix, w.row(row, s.buf, s.scales), s.scales)
+	codes, err := w.row(row, s.buf, s.scales)
+	if err != nil {
+		return err
+	}
+	quant.PackRow(dst, t.Matrix, codes, s.scales)
+	return nil
 }
 
 // grow makes room for codes and scales.

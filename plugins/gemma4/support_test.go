@@ -48,7 +48,7 @@ func request(t testing.TB, dir string) zoo.ConvertRequest {
 func convert(t testing.TB, dir string) *zoo.Pack {
 	t.Helper()
 	req := request(t, dir)
-	if err := gemma4.Convert(t.Context(), plugin, req); err != nil {
+	if _, err := gemma4.Convert(t.Context(), plugin, req); err != nil {
 		t.Fatal(err)
 	}
 	pack, err := zoo.OpenPack(req.Dir)

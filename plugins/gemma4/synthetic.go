@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 
 	"github.com/zoo-sdk/zoo/program"
@@ -18,33 +19,56 @@ import (
 // synthetic packs: 127 of them reach beyond the numbers around 1 that norms give.
 const activationStep = 0.04
 
-// Synthesize writes a pack of random weights in the shapes of a config.json into
-// req.Dir, under the name and version of a plugin: in the formats that the rules of
-// its quantization_config give, with scales that keep the activations around 1, and
-// with static grids for activations and caches. It goes the way of [Convert] but for
-// the checkpoint, so that such a pack always is as one of the real weights would be.
-// The same config.json gives the same bytes everywhere; req.Model does not matter.
-func Synthesize(ctx context.Context, id zoo.PluginID, config []byte, req zoo.SynthesizeRequest) error {
-	cfg, err := ParseConfig(config)
+// Shapes are those of a model whose weights can be made up.
+type Shapes struct {
+	// Config is a config.json.
+	Config []byte
+	// Recipe is that of [Convert].
+	Recipe map[string]string
+}
+
+// source returns a source of random weights in the shapes, and the recipe that stands in the pack.
+func (s Shapes) source() (synthetic, map[string]string, error) {
+	cfg, err := ParseConfig(s.Config)
+	if err != nil {
+		return synthetic{}, nil, err
+	}
+	recipe, grid, err := checkRecipe(cfg, s.Recipe)
+	if err != nil {
+		return synthetic{}, nil, err
+	}
+	recipe = maps.Clone(recipe)
+	if recipe == nil {
+		recipe = map[string]string{}
+	}
+	recipe[zoo.RecipeWeights] = zoo.RandomWeights
+	return synthetic{cfg, grid}, recipe, nil
+}
+
+// Synthesize writes a pack of random weights into req.Dir, under the name and version of a
+// plugin: in the formats that the rules of the quantization_config or the recipe give,
+// with scales that keep the activations around 1, and, in the mobile layout, with
+// static grids for activations and caches. It goes the way of [Convert] but for the
+// checkpoint, so that such a pack always is as one of the real weights would be. The
+// same shapes give the same bytes everywhere; req.Model does not matter.
+func Synthesize(ctx context.Context, id zoo.PluginID, shapes Shapes, req zoo.SynthesizeRequest) error {
+	src, recipe, err := shapes.source()
 	if err != nil {
 		return err
 	}
-	if cfg.Quantization == nil {
-		return &UnsupportedError{Field: "quantization_config", Got: "absent", Want: fmt.Sprintf("one with quant_method %q", quantMethod)}
-	}
-	plan, err := newPlan(ctx, cfg, synthetic{cfg})
+	plan, err := newPlan(ctx, src.cfg, src)
 	if err != nil {
 		return err
 	}
 	files := map[string][]byte{
-		zoo.ConfigFile:          config,
+		zoo.ConfigFile:          shapes.Config,
 		zoo.GenerationFile:      fmt.Appendf(nil, `{"bos_token_id":%d,"eos_token_id":%d,"pad_token_id":%d}`, syntheticBOS, syntheticEOS, syntheticPad),
 		zoo.TokenizerConfigFile: []byte(`{"bos_token":"<bos>","eos_token":"<eos>"}`),
 	}
-	if files[zoo.TokenizerFile], err = tokenizer.Compile(syntheticTokenizer(cfg.Text.VocabSize)); err != nil {
+	if files[zoo.TokenizerFile], err = tokenizer.Compile(syntheticTokenizer(src.cfg.Text.VocabSize)); err != nil {
 		return fmt.Errorf("tokenizer of a synthetic pack: %w", err)
 	}
-	w, err := zoo.NewPackWriter(req.Dir, id, map[string]string{zoo.RecipeWeights: zoo.RandomWeights}, nil)
+	w, err := zoo.NewPackWriter(req.Dir, id, recipe, nil)
 	if err != nil {
 		return err
 	}
@@ -54,12 +78,12 @@ func Synthesize(ctx context.Context, id zoo.PluginID, config []byte, req zoo.Syn
 
 // SyntheticProgram records the decoder of the pack that [Synthesize] writes, without
 // making any weights: what a full-size model would do can so be told without it.
-func SyntheticProgram(ctx context.Context, config []byte) (*program.Program, error) {
-	cfg, err := ParseConfig(config)
+func SyntheticProgram(ctx context.Context, shapes Shapes) (*program.Program, error) {
+	src, _, err := shapes.source()
 	if err != nil {
 		return nil, err
 	}
-	plan, err := newPlan(ctx, cfg, synthetic{cfg})
+	plan, err := newPlan(ctx, src.cfg, src)
 	if err != nil {
 		return nil, err
 	}
@@ -67,19 +91,51 @@ func SyntheticProgram(ctx context.Context, config []byte) (*program.Program, err
 	for _, t := range plan.tensors {
 		m.Tensors = append(m.Tensors, zoo.Tensor{Name: t.Name, Matrix: t.Matrix})
 	}
-	return Record(m, cfg)
+	return Record(m, src.cfg)
 }
 
 // synthetic is a source of random numbers. Those of a row follow from the names of
 // its module and its number alone, so that rows can be made in any order.
-type synthetic struct{ cfg *Config }
+type synthetic struct {
+	cfg *Config
+	// grid is what weights are rounded to where the configuration has no codes, or "".
+	grid quant.Grid
+}
+
+// format returns the format and the scales in a row of a module.
+func (s synthetic) format(m module) (quant.Format, int, error) {
+	if s.cfg.Quantization == nil {
+		if gridFor(m, s.grid) == "" {
+			return quant.BF16, 0, nil
+		}
+		if m.cols%quant.Int4x32.Group != 0 {
+			return quant.Format{}, 0, &TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns do not fill blocks of %d", m.cols, quant.Int4x32.Group)}
+		}
+		return quant.Int4x32, m.cols / quant.Int4x32.Group, nil
+	}
+	bits, err := s.cfg.Quantization.Bits(fullName(m.name), m.kind == table)
+	switch {
+	case err != nil:
+		return quant.Format{}, 0, err
+	case bits == 0:
+		return quant.BF16, 0, nil
+	case m.cols*bits%8 != 0:
+		return quant.Format{}, 0, &TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns of %d bits do not fill bytes", m.cols, bits)}
+	}
+	format, groups := quant.Format{Bits: bits, Scale: quant.ScaleF32}, 1
+	if layers := s.cfg.Text.NumHiddenLayers; m.name == "embed_tokens_per_layer" && layers > 1 {
+		groups = layers
+		format.Group = m.cols / groups
+	}
+	return format, groups, nil
+}
 
 // weights implements source. The head repeats the embedding.
 func (s synthetic) weights(_ context.Context, m module) (*weights, error) {
 	if m.name == headName && s.cfg.TieWordEmbeddings {
 		return nil, nil
 	}
-	bits, err := s.cfg.Quantization.Bits(fullName(m.name), m.kind == table)
+	format, groups, err := s.format(m)
 	if err != nil {
 		return nil, err
 	}
@@ -88,39 +144,37 @@ func (s synthetic) weights(_ context.Context, m module) (*weights, error) {
 		name = "embed_tokens"
 	}
 	stream := nameNoise(name)
-	if bits == 0 {
+	if !format.Codes() {
 		return &weights{
-			module: m, Format: quant.BF16, rowBytes: int64(2 * m.cols),
-			row: func(r int, buf []byte, _ []float32) []byte {
+			module: m, Format: format, rowBytes: int64(2 * m.cols),
+			row: func(r int, buf []byte, _ []float32) ([]byte, error) {
 				buf = buf[:2*m.cols]
 				stream.of(r).fill(buf)
 				for i := 1; i < len(buf); i += 2 {
 					// Either sign, and a magnitude from 1/32 to 1/8.
 					buf[i] = buf[i]&0x80 | 0x3d
 				}
-				return buf
+				return buf, nil
 			},
 		}, nil
 	}
-	if m.cols*bits%8 != 0 {
-		return nil, &TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns of %d bits do not fill bytes", m.cols, bits)}
+	width, step := m.cols*format.Bits/8, codeStep(format.Bits, m.cols)
+	if m.kind == table {
+		step = codeStep(format.Bits, m.cols/groups)
 	}
-	format, groups := quant.Format{Bits: bits, Scale: quant.ScaleF32}, 1
-	if layers := s.cfg.Text.NumHiddenLayers; m.name == "embed_tokens_per_layer" && layers > 1 {
-		groups = layers
-		format.Group = m.cols / groups
-	}
-	width, step := m.cols*bits/8, codeStep(bits, m.cols/groups)
 	return &weights{
 		module: m, Format: format, groups: groups, rowBytes: int64(width + 4*groups),
-		row: func(r int, buf []byte, scales []float32) []byte {
+		row: func(r int, buf []byte, scales []float32) ([]byte, error) {
 			n := stream.of(r)
 			for i := range scales[:groups] {
 				scales[i] = n.around(step)
+				if format.Scale == quant.ScaleF16 {
+					scales[i] = quant.F16ToF32(quant.F32ToF16(scales[i]))
+				}
 			}
 			buf = buf[:width]
 			n.fill(buf)
-			return buf
+			return buf, nil
 		},
 	}, nil
 }
@@ -143,17 +197,20 @@ func (synthetic) vector(m module) ([]float32, error) {
 }
 
 // number implements source.
-func (synthetic) number(c constant) (float32, bool, error) {
+func (s synthetic) number(c constant) (float32, bool, error) {
 	n := nameNoise(c.name)
 	if c.scale {
+		if s.cfg.Quantization == nil {
+			return 0, false, nil
+		}
 		return n.around(activationStep), true, nil
 	}
 	return n.around(0.75), true, nil // the factor after a layer
 }
 
-// rounding implements source. The head has no grids, as in the official layout.
-func (synthetic) rounding(m module) (in, out float32, err error) {
-	if m.name == headName {
+// rounding implements source. The head has no grids, as in the official layout, and nothing has any where the weights were floats.
+func (s synthetic) rounding(m module) (in, out float32, err error) {
+	if m.name == headName || s.cfg.Quantization == nil {
 		return 0, 0, nil
 	}
 	n := nameNoise(m.name + ".rounding")

@@ -22,7 +22,7 @@ import (
 func synthesize(t *testing.T, config []byte) *zoo.Pack {
 	t.Helper()
 	dir := t.TempDir()
-	if err := gemma4.Synthesize(t.Context(), plugin, config, zoo.SynthesizeRequest{Dir: dir}); err != nil {
+	if err := gemma4.Synthesize(t.Context(), plugin, gemma4.Shapes{Config: config}, zoo.SynthesizeRequest{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	pack, err := zoo.OpenPack(dir)
@@ -89,13 +89,13 @@ func TestSynthesizeDigest(t *testing.T) {
 
 func TestSynthesizeRefused(t *testing.T) {
 	request := func() zoo.SynthesizeRequest { return zoo.SynthesizeRequest{Dir: t.TempDir()} }
-	if err := gemma4.Synthesize(t.Context(), plugin, []byte(`{`), request()); !errors.Is(err, zoo.ErrIntegrity) {
+	if err := gemma4.Synthesize(t.Context(), plugin, gemma4.Shapes{Config: []byte(`{`)}, request()); !errors.Is(err, zoo.ErrIntegrity) {
 		t.Errorf("a broken configuration: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	req := request()
 	req.Progress = func(_, _ int64) { cancel() }
-	if err := gemma4.Synthesize(ctx, plugin, config(t, gemma4test.Tiny()), req); !errors.Is(err, context.Canceled) {
+	if err := gemma4.Synthesize(ctx, plugin, gemma4.Shapes{Config: config(t, gemma4test.Tiny())}, req); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if _, err := os.Stat(req.Dir + "/" + zoo.ManifestFile); err == nil {

@@ -1,5 +1,5 @@
-// Package gemma4test writes random checkpoints in the layout of the official Gemma
-// 4 mobile ones, of any size: small ones for tests, and ones in the official
+// Package gemma4test writes random checkpoints in the layouts of the official Gemma
+// 4 ones, of any size: small ones for tests, and ones in the official
 // shapes, to see how conversion and decoding behave at full size without a
 // download. It lists the tensors by itself, from the text of the layout, so that it
 // checks the converter and does not repeat it.
@@ -35,6 +35,14 @@ type Sizes struct {
 	EmbedBits, PerLayerBits int
 	// Int4FFN is the number of layers, at the start, whose feed-forward network has 4 bits; that of the others has 2.
 	Int4FFN int
+	// Floats gives bfloat16 weights in place of codes, and no head of its own.
+	Floats bool
+}
+
+// WithFloats returns the sizes with weights that are floats.
+func (s Sizes) WithFloats() Sizes {
+	s.Floats = true
+	return s
 }
 
 // E2B returns the sizes of Gemma 4 E2B.
@@ -46,7 +54,7 @@ func E2B() Sizes {
 	}
 }
 
-// E4B returns the sizes of Gemma 4 E4B in the mobile layout.
+// E4B returns the sizes of Gemma 4 E4B.
 func E4B() Sizes {
 	return Sizes{
 		Vocab: 262144, Hidden: 2560, FFN: 10240, PerLayer: 256, Layers: 42, Shared: 18, FullEvery: 6,
@@ -62,6 +70,15 @@ func Tiny() Sizes {
 		Vocab: MinVocab + 8, Hidden: 40, FFN: 56, PerLayer: 8, Layers: 10, Shared: 5, FullEvery: 5,
 		Heads: 4, KVHeads: 1, HeadDim: 12, GlobalHeadDim: 20, Window: 6, Context: 256, DoubleWide: true,
 		EmbedBits: 2, PerLayerBits: 4, Int4FFN: 5,
+	}
+}
+
+// TinyFloats returns sizes for tests of weights that are floats: inputs fill blocks of
+// 32 columns, and outputs do not fill blocks of 16 rows everywhere.
+func TinyFloats() Sizes {
+	return Sizes{
+		Vocab: MinVocab + 8, Hidden: 64, FFN: 96, PerLayer: 32, Layers: 12, Shared: 6, FullEvery: 6,
+		Heads: 4, KVHeads: 2, HeadDim: 8, GlobalHeadDim: 24, Window: 6, Context: 256, Floats: true,
 	}
 }
 
@@ -107,7 +124,7 @@ func (s Sizes) Config() ([]byte, error) {
 		{"model_type", "gemma4_text"}, {"vocab_size", s.Vocab}, {"hidden_size", s.Hidden}, {"intermediate_size", s.FFN},
 		{"num_hidden_layers", s.Layers}, {"num_attention_heads", s.Heads}, {"num_key_value_heads", s.KVHeads},
 		{"head_dim", s.HeadDim}, {"global_head_dim", s.GlobalHeadDim}, {"hidden_activation", "gelu_pytorch_tanh"},
-		{"max_position_embeddings", s.Context}, {"rms_norm_eps", 1e-6}, {"tie_word_embeddings", false},
+		{"max_position_embeddings", s.Context}, {"rms_norm_eps", 1e-6}, {"tie_word_embeddings", s.Floats},
 		{"rope_parameters", object{
 			{"sliding_attention", object{{"rope_type", "default"}, {"rope_theta", 1e4}}},
 			{"full_attention", object{{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1e6}}},
@@ -116,6 +133,13 @@ func (s Sizes) Config() ([]byte, error) {
 		{"vocab_size_per_layer_input", s.Vocab}, {"hidden_size_per_layer_input", s.PerLayer}, {"attention_k_eq_v", false},
 		{"num_kv_shared_layers", s.Shared}, {"enable_moe_block", false}, {"use_double_wide_mlp", s.DoubleWide},
 		{"pad_token_id", padID}, {"eos_token_id", eosID}, {"bos_token_id", bosID},
+	}
+	config := object{
+		{"architectures", []string{"Gemma4ForConditionalGeneration"}}, {"model_type", "gemma4"}, {"tie_word_embeddings", s.Floats},
+		{"text_config", text},
+	}
+	if s.Floats {
+		return json.MarshalIndent(config, "", "  ")
 	}
 	bits := func(n int) object { return object{{"num_bits", n}} }
 	rules := object{
@@ -130,13 +154,9 @@ func (s Sizes) Config() ([]byte, error) {
 		{`language_model\.layers\.\d+\.mlp\.`, bits(2)},
 		{`language_model\.layers\.\d+\.per_layer_(input_gate|projection)$`, bits(8)},
 	}...)
-	config := object{
-		{"architectures", []string{"Gemma4ForConditionalGeneration"}}, {"model_type", "gemma4"}, {"tie_word_embeddings", false},
-		{"text_config", text},
-		{"quantization_config", object{
-			{"quant_method", "gemma"}, {"num_bits", 4}, {"quantize_embeddings", true}, {"module_quant_configs", rules},
-			{"modules_to_not_convert", []string{"per_layer_model_projection", "vision_tower", "audio_tower", "embed_vision", "embed_audio"}},
-		}},
-	}
+	config = append(config, member{"quantization_config", object{
+		{"quant_method", "gemma"}, {"num_bits", 4}, {"quantize_embeddings", true}, {"module_quant_configs", rules},
+		{"modules_to_not_convert", []string{"per_layer_model_projection", "vision_tower", "audio_tower", "embed_vision", "embed_audio"}},
+	}})
 	return json.MarshalIndent(config, "", "  ")
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -35,6 +36,8 @@ type Options struct {
 	OtherHead bool
 	// Config replaces the config.json that follows from the sizes. The tensors follow from it.
 	Config []byte
+	// Shards, if more than 1, is the number of files that the weights are split into, with an index.
+	Shards int
 	// Change, if set, may change the list of tensors before it is written, for checkpoints that are wrong.
 	Change func(tensors []Tensor) []Tensor
 }
@@ -92,7 +95,50 @@ func Write(ctx context.Context, dir string, s Sizes, opts Options) error {
 	if opts.Change != nil {
 		tensors = opts.Change(tensors)
 	}
+	if opts.Shards > 1 {
+		return writeShards(ctx, dir, tensors, opts)
+	}
 	return writeTensors(ctx, filepath.Join(dir, checkpoint.WeightsFile), tensors, opts.Seed)
+}
+
+// writeShards splits tensors by their names into files of about the same size, and writes their index.
+func writeShards(ctx context.Context, dir string, tensors []Tensor, opts Options) error {
+	slices.SortFunc(tensors, func(a, b Tensor) int { return cmp.Compare(a.Name, b.Name) })
+	var total int64
+	for _, t := range tensors {
+		total += t.sizeBytes()
+	}
+	shards := make([][]Tensor, opts.Shards)
+	where := map[string]string{}
+	var done int64
+	for _, t := range tensors {
+		i := min(int(done*int64(opts.Shards)/total), opts.Shards-1)
+		shards[i] = append(shards[i], t)
+		where[t.Name] = ShardName(i, opts.Shards)
+		done += t.sizeBytes()
+	}
+	for i, shard := range shards {
+		if err := writeTensors(ctx, filepath.Join(dir, ShardName(i, opts.Shards)), shard, opts.Seed); err != nil {
+			return err
+		}
+	}
+	index, err := json.MarshalIndent(map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": where}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, checkpoint.IndexFile), index, 0o644)
+}
+
+// ShardName returns the name of shard i of n, counted from 0.
+func ShardName(i, n int) string { return fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, n) }
+
+// sizeBytes returns the size of the tensor's data.
+func (t Tensor) sizeBytes() int64 {
+	n := int64(t.DType.Size())
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n
 }
 
 // writeTensors writes the weights.
@@ -199,8 +245,11 @@ func full(name string) string {
 	return "model.language_model." + name
 }
 
-// bits returns a module's bits.
+// bits returns a module's bits, 0 for floats.
 func (l *lister) bits(name string, table bool) int {
+	if l.cfg.Quantization == nil {
+		return 0
+	}
 	n, err := l.cfg.Quantization.Bits(full(name), table)
 	l.err = errors.Join(l.err, err)
 	return n
@@ -225,12 +274,19 @@ func step(bits, cols int) float64 {
 // table adds an embedding with a scale for each of so many groups of a row.
 func (l *lister) table(name string, rows, cols, groups int) {
 	bits := l.bits(name, true)
+	if bits == 0 {
+		l.add(full(name)+".weight", checkpoint.BF16, small, rows, cols)
+		return
+	}
 	l.codes(full(name)+".embedding_quantized", bits, rows, cols)
 	l.add(full(name)+".embedding_scale", checkpoint.F32, around(step(bits, cols/groups)), rows, groups)
 }
 
-// head adds the output layer, which repeats the embedding.
+// head adds the output layer, which repeats the embedding, or is left out where both are one and floats.
 func (l *lister) head(rows, cols int) {
+	if l.cfg.Quantization == nil && l.cfg.TieWordEmbeddings {
+		return
+	}
 	bits := l.bits("lm_head", false)
 	l.codes("lm_head.weight", bits, rows, cols)
 	l.tensors[len(l.tensors)-1].Like = full("embed_tokens.embedding_quantized")
@@ -295,8 +351,10 @@ func (l *lister) layer(i int) {
 			l.linear(attn+"v_proj", y.KVHeads*y.HeadDim, t.HiddenSize)
 		}
 	}
-	l.add(full(attn+"k_cache_scale"), checkpoint.F32, around(0.04))
-	l.add(full(attn+"v_cache_scale"), checkpoint.F32, around(0.04))
+	if l.cfg.Quantization != nil {
+		l.add(full(attn+"k_cache_scale"), checkpoint.F32, around(0.04))
+		l.add(full(attn+"v_cache_scale"), checkpoint.F32, around(0.04))
+	}
 	l.linear(mlp+"gate_proj", y.FFN, t.HiddenSize)
 	l.linear(mlp+"up_proj", y.FFN, t.HiddenSize)
 	l.linear(mlp+"down_proj", t.HiddenSize, y.FFN)

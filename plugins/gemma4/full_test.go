@@ -1,4 +1,4 @@
-package gemma4e2b_test
+package gemma4_test
 
 import (
 	"bufio"
@@ -17,83 +17,108 @@ import (
 	"github.com/zoo-sdk/zoo/backends/cpu"
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/engine"
+	"github.com/zoo-sdk/zoo/plugins/gemma4"
 	"github.com/zoo-sdk/zoo/plugins/gemma4/gemma4test"
 	"github.com/zoo-sdk/zoo/plugins/gemma4e2b"
+	"github.com/zoo-sdk/zoo/plugins/gemma4e4b"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
-// fullDir is a folder with 6 GB of room for a checkpoint in the official shapes.
-var fullDir = flag.String("full", "", "run at full size in this folder, which needs 6 GB")
+// fullDir is a folder with room for checkpoints in the official shapes.
+var fullDir = flag.String("full", "", "run at full size in this folder, which needs 24 GB")
 
-// TestFullSize writes a random checkpoint in the official shapes, converts it in
-// bounded memory, verifies and opens the pack, and decodes. Then it does so with a
-// pack of random weights that no checkpoint was needed for.
+// TestFullSize writes a random checkpoint in each official layout, converts it in
+// bounded memory, verifies and opens the pack, and decodes. Then it does so with
+// packs of random weights that no checkpoint was needed for.
 func TestFullSize(t *testing.T) {
 	if *fullDir == "" {
-		t.Skip("needs -full DIR with 6 GB of room")
+		t.Skip("needs -full DIR with 24 GB of room")
 	}
-	dir, err := os.MkdirTemp(*fullDir, "zoo-full-")
-	if err != nil {
-		t.Fatal(err)
+	e2b, e4b := gemma4test.E2B(), gemma4test.E4B()
+	q4_0 := map[string]string{"grid": "q4_0"}
+	for _, c := range []struct {
+		name   string
+		plugin *gemma4.Plugin
+		sizes  gemma4test.Sizes
+		opts   gemma4test.Options
+		recipe map[string]string
+		// synthetic is the model whose random weights have the same shapes.
+		synthetic string
+		// cache is what the checkpoint's scales allow for.
+		cache backends.CacheType
+		// stepMB is about what a token reads.
+		stepMB int64
+	}{
+		{"e2b-mobile", gemma4e2b.New(), e2b, gemma4test.E2BOptions(), nil, "gemma-4-e2b", backends.CacheInt8, 795},
+		{"e2b-q4_0", gemma4e2b.New(), e2b.WithFloats(), gemma4test.Options{}, q4_0, "gemma-4-e2b-q4_0", backends.CacheFloat, 1320},
+		{"e4b-mobile", gemma4e4b.New(), e4b, gemma4test.E2BOptions(), nil, "gemma-4-e4b-mobile", backends.CacheInt8, 2100},
+		{"e4b-q4_0", gemma4e4b.New(), e4b.WithFloats(), gemma4test.Options{Shards: 4, SharedKV: true}, q4_0, "gemma-4-e4b", backends.CacheFloat, 2540},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, err := os.MkdirTemp(*fullDir, "zoo-full-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			checkpoint, packDir, randomDir := filepath.Join(dir, "checkpoint"), filepath.Join(dir, "pack"), filepath.Join(dir, "random")
+			for _, d := range []string{checkpoint, packDir, randomDir} {
+				if err := os.Mkdir(d, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			timed(t, "write the checkpoint", func() error {
+				return gemma4test.Write(t.Context(), checkpoint, c.sizes, c.opts)
+			})
+			convertFull(t, c.plugin, zoo.ConvertRequest{Checkpoint: checkpoint, Sources: describe(t, checkpoint), Recipe: c.recipe, Dir: packDir})
+			runFull(t, packDir, c.plugin, c.cache, c.stepMB)
+			if err := os.RemoveAll(checkpoint); err != nil {
+				t.Fatal(err)
+			}
+			timed(t, "write random weights", func() error {
+				return c.plugin.Synthesize(t.Context(), zoo.SynthesizeRequest{Model: c.synthetic, Dir: randomDir})
+			})
+			runFull(t, randomDir, c.plugin, c.cache, c.stepMB)
+		})
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	checkpoint, packDir := filepath.Join(dir, "checkpoint"), filepath.Join(dir, "pack")
-	for _, d := range []string{checkpoint, packDir} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	timed(t, "write the checkpoint", func() error {
-		return gemma4test.Write(t.Context(), checkpoint, gemma4test.E2B(), gemma4test.E2BOptions())
-	})
-	sources := describe(t, checkpoint)
+}
+
+// convertFull converts in bounded memory.
+func convertFull(t *testing.T, plugin *gemma4.Plugin, req zoo.ConvertRequest) {
+	t.Helper()
 	var total int64
-	for _, s := range sources {
+	for _, s := range req.Sources {
 		total += s.SizeBytes
 	}
-	plugin := gemma4e2b.New()
 	before, err := anonymous()
 	if err != nil {
 		t.Skipf("memory is counted on Linux only: %v", err)
 	}
 	peak := watch(t)
 	elapsed := timed(t, "convert", func() error {
-		return plugin.Convert(t.Context(), zoo.ConvertRequest{Checkpoint: checkpoint, Sources: sources, Dir: packDir})
+		_, err := plugin.Convert(t.Context(), req)
+		return err
 	})
 	grown := peak() - before
 	t.Logf("converted %d MB of source at %.0f MB/s; anonymous memory grew by %d MB", total>>20, float64(total)/1e6/elapsed.Seconds(), grown>>20)
 	if grown > 600<<20 {
 		t.Errorf("conversion took %d MB of anonymous memory, at most 600", grown>>20)
 	}
-	runFull(t, packDir)
-
-	if err := os.RemoveAll(checkpoint); err != nil {
-		t.Fatal(err)
-	}
-	randomDir := filepath.Join(dir, "random")
-	if err := os.Mkdir(randomDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	timed(t, "write random weights", func() error {
-		return plugin.Synthesize(t.Context(), zoo.SynthesizeRequest{Model: "gemma-4-e2b", Dir: randomDir})
-	})
-	runFull(t, randomDir)
 }
 
 // runFull opens and verifies a pack in the official shapes, and decodes with it.
-func runFull(t *testing.T, dir string) {
+func runFull(t *testing.T, dir string, plugin *gemma4.Plugin, cache backends.CacheType, stepMB int64) {
 	t.Helper()
 	var pack *zoo.Pack
 	timed(t, "open the pack", func() (err error) { pack, err = zoo.OpenPack(dir); return err })
 	defer pack.Close()
 	timed(t, "verify the pack", func() error { return pack.Verify(t.Context(), nil) })
-	program, err := gemma4e2b.New().Run(t.Context(), zoo.RunRequest{Pack: pack.Info()})
+	program, err := plugin.Run(t.Context(), zoo.RunRequest{Pack: pack.Info()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var e *engine.Model
 	timed(t, "load", func() (err error) {
-		e, err = engine.Load(t.Context(), program, pack, cpu.New(""), backends.Options{Cache: backends.CacheInt8, Context: 4096})
+		e, err = engine.Load(t.Context(), program, pack, cpu.New(""), backends.Options{Cache: cache, Context: 4096})
 		return err
 	})
 	defer e.Close()
@@ -116,8 +141,8 @@ func runFull(t *testing.T, dir string) {
 	stats := e.Stats()
 	t.Logf("%.2f tokens a second, %d MB of weights a token, buffers of %d MB, caches of %d MB",
 		steps/d.Seconds(), stats.StepBytes/1e6, stats.BufferBytes>>20, stats.CacheBytes>>20)
-	if stats.StepBytes < 780e6 || stats.StepBytes > 810e6 {
-		t.Errorf("a token reads %d MB of weights, want about 795", stats.StepBytes/1e6)
+	if mb := stats.StepBytes / 1e6; mb < stepMB*98/100 || mb > stepMB*102/100 {
+		t.Errorf("a token reads %d MB of weights, want about %d", mb, stepMB)
 	}
 }
 

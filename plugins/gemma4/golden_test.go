@@ -1,4 +1,4 @@
-package gemma4e2b_test
+package gemma4_test
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/engine"
-	"github.com/zoo-sdk/zoo/plugins/gemma4e2b"
+	"github.com/zoo-sdk/zoo/plugins/gemma4"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 	"github.com/zoo-sdk/zoo/zoo"
@@ -35,10 +35,10 @@ type model struct {
 	program *program.Program
 }
 
-// convert makes a pack of a checkpoint folder and records its program.
-func convert(t testing.TB, dir string) *model {
+// modelOf makes a pack of a checkpoint folder and records its program.
+func modelOf(t testing.TB, dir string, recipe map[string]string) *model {
 	t.Helper()
-	plugin := gemma4e2b.New()
+	plugin := gemma4.NewPlugin("gemma4", "1.0.0", "", nil)
 	packDir := t.TempDir()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -55,7 +55,7 @@ func convert(t testing.TB, dir string) *model {
 		}
 		sources = append(sources, catalog.File{Path: e.Name(), SizeBytes: int64(len(data)), SHA256: catalog.DigestOf(data).Hex()})
 	}
-	if err := plugin.Convert(t.Context(), zoo.ConvertRequest{Checkpoint: dir, Sources: sources, Dir: packDir}); err != nil {
+	if _, err := plugin.Convert(t.Context(), zoo.ConvertRequest{Checkpoint: dir, Sources: sources, Dir: packDir, Recipe: recipe}); err != nil {
 		t.Fatal(err)
 	}
 	pack, err := zoo.OpenPack(packDir)
@@ -70,11 +70,16 @@ func convert(t testing.TB, dir string) *model {
 	return &model{dir: dir, weights: pack, program: p}
 }
 
-// open converts one of the reference checkpoints by name.
+// open converts one of the reference checkpoints by name, which may end in a grid: "e4b-tiny/q4_0".
 func open(t testing.TB, name string) *model {
 	t.Helper()
+	var recipe map[string]string
+	name, grid, ok := strings.Cut(name, "/")
+	if ok {
+		recipe = map[string]string{"grid": grid}
+	}
 	if name != "demo" {
-		return convert(t, filepath.Join("..", "gemma4", "testdata", name))
+		return modelOf(t, filepath.Join("testdata", name), recipe)
 	}
 	builtin, err := catalog.Builtin()
 	if err != nil {
@@ -100,7 +105,7 @@ func open(t testing.TB, name string) *model {
 			}
 		}
 	}
-	return convert(t, dir)
+	return modelOf(t, dir, recipe)
 }
 
 // load compiles the model for the fastest kernels; all rows may want logits.
@@ -153,8 +158,8 @@ func session(t *testing.T, m *engine.Model) *engine.Session {
 	return s
 }
 
-// golden holds one pair of golden files.
-type golden struct {
+// goldenValues are one pair of golden files.
+type goldenValues struct {
 	Runs []struct {
 		Prompt, Greedy []int32
 		Margin         []float32
@@ -163,9 +168,9 @@ type golden struct {
 }
 
 // golden reads a pair of golden files; suffix is "" or "_int8kv".
-func (m *model) golden(t *testing.T, suffix string) *golden {
+func (m *model) golden(t *testing.T, suffix string) *goldenValues {
 	t.Helper()
-	var g golden
+	var g goldenValues
 	data, err := os.ReadFile(filepath.Join(m.dir, "golden"+suffix+".json"))
 	if err != nil {
 		t.Fatal(err)
@@ -215,6 +220,7 @@ func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		checkpoint, suffix string
 		cache              backends.CacheType
+		acts               backends.Activations
 		// exact demands every token whose margin is at least 1e-3, and all logits within this share of the largest.
 		exact float64
 		// matched is the least number of tokens over all runs, of total.
@@ -232,6 +238,9 @@ func TestGolden(t *testing.T) {
 		{checkpoint: "e2b-tiny", suffix: "_int8kv", cache: backends.CacheInt8, matched: 160, total: 160, start: 1e-4, close: 61},
 		{checkpoint: "e2b-tiny-srq", cache: backends.CacheFloat, matched: 160, total: 160, start: 1e-5, close: 61},
 		{checkpoint: "e2b-tiny-srq", suffix: "_int8kv", cache: backends.CacheInt8, matched: 151, total: 160, start: 1e-5, close: 60},
+		{checkpoint: "e4b-tiny/none", cache: backends.CacheFloat, acts: backends.ActivationsFloat, exact: 3e-4, matched: 160, total: 160},
+		{checkpoint: "e4b-tiny/q4_0", suffix: "_q4_0", cache: backends.CacheFloat, acts: backends.ActivationsFloat, exact: 3e-4, matched: 160, total: 160},
+		{checkpoint: "e4b-tiny/absmax7", suffix: "_absmax7", cache: backends.CacheFloat, acts: backends.ActivationsFloat, exact: 3e-4, matched: 160, total: 160},
 		{checkpoint: "demo", cache: backends.CacheFloat, matched: 320, total: 320, start: 1e-4, close: 158, answers: true},
 		{checkpoint: "demo", cache: backends.CacheHalf, matched: 319, total: 320, answers: true},
 	} {
@@ -244,7 +253,7 @@ func TestGolden(t *testing.T) {
 				d.require(t)
 				m := open(t, c.checkpoint)
 				g := m.golden(t, c.suffix)
-				e := m.loadOn(t, d.backend, backends.Options{Cache: c.cache})
+				e := m.loadOn(t, d.backend, backends.Options{Cache: c.cache, Activations: c.acts})
 				matched, total, close, positions := 0, 0, 0, 0
 				for r, run := range g.Runs {
 					s := session(t, e)
@@ -311,6 +320,9 @@ func TestLayers(t *testing.T) {
 		{"e2b-tiny", "_int8kv", backends.CacheInt8, 4},
 		{"e2b-tiny-srq", "", backends.CacheFloat, 4},
 		{"e2b-tiny-srq", "_int8kv", backends.CacheInt8, 4},
+		{"e4b-tiny/none", "", backends.CacheFloat, 0},
+		{"e4b-tiny/q4_0", "_q4_0", backends.CacheFloat, 0},
+		{"e4b-tiny/absmax7", "_absmax7", backends.CacheFloat, 0},
 		{"demo", "", backends.CacheFloat, 8},
 	} {
 		t.Run(c.checkpoint+c.suffix, func(t *testing.T) {
@@ -331,12 +343,12 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// place is a row of a layer's output.
-type place struct{ layer, row int }
+// spot is a row of a layer's output.
+type spot struct{ layer, row int }
 
 // layers compares the layers of one model with hidden.0 of its golden file.
 type layers struct {
-	g *golden
+	g *goldenValues
 	m *model
 	o backends.Options
 	n int
@@ -345,18 +357,18 @@ type layers struct {
 // run feeds the first prompt with every layer's input replaced by the
 // reference's, that of one layer changed by noise. It returns the rows of
 // outputs that are off, with how far.
-func (l *layers) run(t *testing.T, e *engine.Model, noisy int, noise *rand.Rand) map[place]float64 {
+func (l *layers) run(t *testing.T, e *engine.Model, noisy int, noise *rand.Rand) map[spot]float64 {
 	t.Helper()
 	s := session(t, e)
 	prompt := l.g.Runs[0].Prompt
 	hidden := l.g.tensors["hidden.0"]
 	size := len(hidden) / (l.n + 1)
 	cols := size / len(prompt)
-	off := map[place]float64{}
+	off := map[spot]float64{}
 	compare := func(layer int, got, want []float32) {
 		for row := range prompt {
 			if diff, largest := worst(got[row*cols:][:cols], want[row*cols:][:cols]); diff > 1e-5*max(1, largest) {
-				off[place{layer, row}] = diff
+				off[spot{layer, row}] = diff
 			}
 		}
 	}
@@ -387,7 +399,7 @@ func (l *layers) run(t *testing.T, e *engine.Model, noisy int, noise *rand.Rand)
 }
 
 // explained reports whether a row comes out right under some noise.
-func (l *layers) explained(t *testing.T, at place) bool {
+func (l *layers) explained(t *testing.T, at spot) bool {
 	t.Helper()
 	noise := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
@@ -448,6 +460,10 @@ func TestPathsAgree(t *testing.T) {
 		{"e2b-tiny-srq", backends.CacheInt8, backends.ActivationsStatic, 300},
 		{"e2b-tiny-srq", backends.CacheInt8, backends.Activations16, 40},
 		{"e2b-tiny-srq", backends.CacheInt8, backends.Activations8, 40},
+		{"e4b-tiny/q4_0", backends.CacheFloat, backends.Activations16, 300},
+		{"e4b-tiny/q4_0", backends.CacheHalf, backends.Activations8, 40},
+		{"e4b-tiny/absmax7", backends.CacheFloat, backends.ActivationsFloat, 40},
+		{"e4b-tiny/none", backends.CacheFloat, backends.ActivationsFloat, 40},
 		{"demo", backends.CacheInt8, backends.ActivationsStatic, 300},
 		{"demo", backends.CacheFloat, backends.ActivationsFloat, 300},
 	} {
