@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/gate"
@@ -21,8 +20,8 @@ type GateReport = gate.Report
 const quickQuestions = 32
 
 // GateOptions says how a pack is put to its gate. The zero value takes the
-// reference values that are published for the model, if there are any, and asks
-// all questions.
+// reference values that were adopted for the model (see [Zoo.AdoptReference]) or
+// else those that are published for it, if there are any, and asks all questions.
 type GateOptions struct {
 	// Reference is a folder with golden.json, golden.safetensors and perhaps questions.jsonl.
 	Reference string
@@ -65,7 +64,7 @@ func (z *Zoo) Gate(ctx context.Context, name string, how GateOptions, opts ...Op
 		if info, err := os.Stat(how.Reference); err != nil || !info.IsDir() {
 			return nil, fmt.Errorf("%w: no folder %q of reference values", fault.ErrNotFound, how.Reference)
 		}
-	} else if s.record != nil && s.record.Release.Reference != nil {
+	} else if s.record != nil {
 		dir, release, err := z.keptReference(ctx, set, s.record)
 		if err != nil {
 			return nil, err
@@ -76,40 +75,64 @@ func (z *Zoo) Gate(ctx context.Context, name string, how GateOptions, opts ...Op
 	return z.gate(ctx, set, s, how)
 }
 
-// keptReference returns the folder of an installed model's reference values,
-// beside its checkpoint or, where the store cannot be written, a temporary one.
-// release must be called when they are no longer needed.
+// keptReference returns the folder of the reference values of an installed model:
+// those that were adopted, or else the published ones, which are kept beside the
+// checkpoint or, where the store cannot be written, in a temporary folder. It is ""
+// where there are none. release must be called when they are no longer needed.
 func (z *Zoo) keptReference(ctx context.Context, set settings, r *zoo.Record) (dir string, release func(), err error) {
-	source := *r.Release.Reference
+	_, err = z.store.Reference(r.Name(), r.Version())
+	if errors.Is(err, fault.ErrNotFound) && r.Release.Reference == nil {
+		return "", func() {}, nil
+	}
 	lock, err := z.store.Lock(ctx, r.Name(), r.Version(), func() { set.events.Waiting(r.Name(), r.Version()) })
 	if errors.Is(err, fault.ErrNotPermitted) {
-		if dir, err = os.MkdirTemp("", "zoo-reference-"); err != nil {
-			return "", nil, atomicfile.MapError(os.TempDir(), err)
-		}
-		release = func() { _ = os.RemoveAll(dir) }
-		if err := z.fetchReference(ctx, set, source, dir); err != nil {
-			release()
-			return "", nil, err
-		}
-		return dir, release, nil
+		return z.readReference(ctx, set, r)
 	}
 	if err != nil {
 		return "", nil, err
 	}
 	release = func() { _ = lock.Unlock() }
-	if dir, err = lock.CheckpointDir(); err == nil {
-		dir = filepath.Join(dir, referenceDir)
-		err = z.fetchReference(ctx, set, source, dir)
-	}
-	if err != nil {
+	if dir, err = z.reference(ctx, set, lock, r); err != nil {
 		release()
 		return "", nil, err
 	}
 	return dir, release, nil
 }
 
-// gate puts an open pack to its gate and writes the receipt.
-func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions) (*GateReport, error) {
+// readReference is keptReference for a store that cannot be written.
+func (z *Zoo) readReference(ctx context.Context, set settings, r *zoo.Record) (dir string, release func(), err error) {
+	release = func() {}
+	adopted, err := z.adopted(set, r)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case adopted != nil:
+		dir, err = z.store.VerifyReference(ctx, adopted)
+		return dir, release, err
+	case r.Release.Reference == nil:
+		return "", release, nil
+	}
+	if dir, err = os.MkdirTemp("", "zoo-reference-"); err != nil {
+		return "", nil, atomicfile.MapError(os.TempDir(), err)
+	}
+	release = func() { _ = os.RemoveAll(dir) }
+	if err := z.fetchReference(ctx, set, *r.Release.Reference, dir); err != nil {
+		release()
+		return "", nil, err
+	}
+	return dir, release, nil
+}
+
+// gating is a gate that is ready to be run.
+type gating struct {
+	choice  *choice
+	request gate.Request
+	// usual says that the pack is run as it is opened by default.
+	usual bool
+}
+
+// gating prepares the gate of an open pack.
+func (z *Zoo) gating(ctx context.Context, set settings, s subject, how GateOptions) (*gating, error) {
 	c, err := chooseBackend(z.backends, set.backend)
 	if err != nil {
 		return nil, err
@@ -126,47 +149,75 @@ func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions
 	if how.Quick {
 		step = max(1, len(reference.Questions)/quickQuestions)
 	}
-	request := gate.Request{
-		Pack:      s.pack,
-		Plugin:    pluginID(s.about),
-		Program:   r.program,
-		Text:      gateText{r.text},
-		Reference: reference,
-		Options: gate.Options{
-			Threads:      r.opts.Threads,
-			Cache:        r.opts.Cache,
-			Activations:  r.opts.Activations,
-			ForkMargin:   how.ForkMargin,
-			QuestionStep: step,
-			Progress:     set.events.Gate,
-			Zoo:          Version(),
+	defaults, err := engineOptions(r.program, settings{})
+	return &gating{
+		choice: c,
+		request: gate.Request{
+			Pack:      s.pack,
+			Plugin:    pluginID(s.about),
+			Program:   r.program,
+			Text:      gateText{r.text},
+			Reference: reference,
+			Options: gate.Options{
+				Threads:      r.opts.Threads,
+				Cache:        r.opts.Cache,
+				Activations:  r.opts.Activations,
+				ForkMargin:   how.ForkMargin,
+				QuestionStep: step,
+				Progress:     set.events.Gate,
+				Zoo:          Version(),
+			},
 		},
-	}
+		usual: err == nil && r.opts.Cache == defaults.Cache && r.opts.Activations == defaults.Activations,
+	}, nil
+}
+
+// run takes the measurements. The report is nil unless the error is nil or tells
+// that the pack did not pass.
+func (g *gating) run(ctx context.Context, events Events, name string) (*GateReport, error) {
 	var report *GateReport
 	var outcome error // of the gate, where the program could be compiled
-	err = c.compile(ctx, set.events, func(b backends.Backend) error {
+	err := g.choice.compile(ctx, events, func(b backends.Backend) error {
 		watched := &watchedCompiler{Backend: b}
-		request.Backend = watched
-		report, outcome = gate.Run(ctx, request)
+		g.request.Backend = watched
+		report, outcome = gate.Run(ctx, g.request)
 		return watched.err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("gate of %s on backend %q: %w", s.name, c.device.Name(), err)
+		return nil, fmt.Errorf("gate of %s on backend %q: %w", name, g.choice.device.Name(), err)
 	}
-	err = outcome
 	if report == nil {
-		return nil, fmt.Errorf("gate of %s: %w", s.name, err)
+		return nil, fmt.Errorf("gate of %s: %w", name, outcome)
 	}
-	defaults, optsErr := engineOptions(r.program, settings{})
-	usual := optsErr == nil && r.opts.Cache == defaults.Cache && r.opts.Activations == defaults.Activations
-	if how.ForkMargin != 0 || !usual && !report.Pass {
+	return report, outcome
+}
+
+// gate puts an open pack to its gate and writes the receipt.
+func (z *Zoo) gate(ctx context.Context, set settings, s subject, how GateOptions) (*GateReport, error) {
+	g, err := z.gating(ctx, set, s, how)
+	if err != nil {
+		return nil, err
+	}
+	report, err := g.run(ctx, set.events, s.name)
+	if report == nil {
+		return nil, err
+	}
+	if how.ForkMargin != 0 || !g.usual && !report.Pass {
 		set.events.Notice(fmt.Sprintf("no receipt is written, since %s was not gated as it is opened by default", s.name))
 		return report, err
 	}
-	if werr := z.store.WriteReceipt(ctx, s.pack, report.Receipt()); werr != nil {
-		return report, errors.Join(err, fmt.Errorf("receipt of %s: %w", s.name, werr))
+	if werr := z.writeReceipt(ctx, s, report); werr != nil {
+		return report, errors.Join(err, werr)
 	}
 	return report, err
+}
+
+// writeReceipt keeps what a gate has found.
+func (z *Zoo) writeReceipt(ctx context.Context, s subject, report *GateReport) error {
+	if err := z.store.WriteReceipt(ctx, s.pack, report.Receipt()); err != nil {
+		return fmt.Errorf("receipt of %s: %w", s.name, err)
+	}
+	return nil
 }
 
 // gateText is a model's text as a gate uses it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/zoo"
 )
@@ -29,6 +30,9 @@ type Entry struct {
 	// Gate says how the pack stands: "oracle" or "self" for the level of a passed
 	// gate, else what is amiss.
 	Gate string `json:"gate,omitempty"`
+	// Reference says where the values come from that a gate holds the pack against:
+	// [FromCatalog], [FromAdoption], or "" for none.
+	Reference string `json:"reference,omitempty"`
 	// Time is when the release was installed.
 	Time *time.Time `json:"installed_at,omitempty"`
 	// DownloadBytes is the size of the source files as far as it is known.
@@ -72,6 +76,9 @@ func (z *Zoo) List(ctx context.Context) ([]Entry, error) {
 // entry describes a release; record is nil when it is not installed.
 func (z *Zoo) entry(ctx context.Context, models *catalog.Catalog, release *catalog.Release, record *zoo.Record) Entry {
 	e := Entry{Name: release.Model, Version: release.Version, Licence: release.Licence.SPDX}
+	if d := z.referenceDetails(release, record); d != nil {
+		e.Reference = d.From
+	}
 	if m, err := models.Find(release.Model); err == nil {
 		e.Title = m.Title
 	}
@@ -176,8 +183,26 @@ type ModelDetails struct {
 	Files []catalog.File `json:"files"`
 	// Checkpoint says whether they are kept in the store.
 	Checkpoint bool `json:"checkpoint"`
-	// Reference says whether reference values are published.
-	Reference bool `json:"reference"`
+	// Reference says what gates hold the pack against; nil stands for nothing but itself.
+	Reference *ReferenceDetails `json:"reference,omitempty"`
+}
+
+// Where reference values come from.
+const (
+	FromCatalog  = "catalog"
+	FromAdoption = "adopted"
+)
+
+// ReferenceDetails says where reference values come from.
+type ReferenceDetails struct {
+	// From is FromCatalog, FromAdoption, or "" where there is nothing but Unused.
+	From string `json:"from"`
+	// Time is when they were adopted.
+	Time *time.Time `json:"adopted_at,omitempty"`
+	// Files are the files with what is known about them.
+	Files []catalog.File `json:"files"`
+	// Unused says why values that were adopted are not used, or is "".
+	Unused string `json:"unused,omitempty"`
 }
 
 // PackDetails says what is in a pack.
@@ -264,7 +289,7 @@ func (z *Zoo) modelDetails(models *catalog.Catalog, release *catalog.Release, re
 		Repository: release.Source.Repository,
 		Revision:   release.Source.Revision,
 		Files:      release.Source.Files,
-		Reference:  release.Reference != nil,
+		Reference:  z.referenceDetails(release, record),
 	}
 	if m, err := models.Find(release.Model); err == nil {
 		d.Title, d.Description = m.Title, m.Description
@@ -278,6 +303,36 @@ func (z *Zoo) modelDetails(models *catalog.Catalog, release *catalog.Release, re
 		d.Checkpoint = exists(z.checkpointDir(record))
 	}
 	return d
+}
+
+// referenceDetails describes the reference values of a release; record is nil when it is not installed.
+func (z *Zoo) referenceDetails(release *catalog.Release, record *zoo.Record) *ReferenceDetails {
+	d := ReferenceDetails{Files: []catalog.File{}}
+	if release.Reference != nil {
+		d.From, d.Files = FromCatalog, release.Reference.Files
+	}
+	if record == nil {
+		return d.orNil()
+	}
+	r, err := z.store.Reference(record.Name(), record.Version())
+	switch {
+	case errors.Is(err, fault.ErrNotFound):
+	case err != nil:
+		d.Unused = err.Error()
+	case !r.Fits(record):
+		d.Unused = fmt.Sprintf("those adopted are %s", misfit)
+	default:
+		d.From, d.Time, d.Files = FromAdoption, &r.Adopted, r.Files
+	}
+	return d.orNil()
+}
+
+// orNil returns nil for details that tell nothing.
+func (d ReferenceDetails) orNil() *ReferenceDetails {
+	if d.From == "" && d.Unused == "" {
+		return nil
+	}
+	return &d
 }
 
 // describe fills in what an open pack tells. Its error is the context's.
@@ -337,7 +392,8 @@ func formats(tensors []zoo.Tensor) []FormatDetails {
 }
 
 // Remove removes the installed version that a reference stands for: the newest one
-// that satisfies it, or one whose record is damaged. A pack that another model
+// that satisfies it, or one whose record is damaged, with the reference values that
+// were adopted for it. A pack that another model
 // shares stays. It returns the name and the version that are gone.
 func (z *Zoo) Remove(ctx context.Context, ref string) (name, version string, err error) {
 	record, err := z.record(ref)

@@ -484,7 +484,7 @@ func TestListShowRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := d.Model; m == nil || !m.Installed || !m.Checkpoint || !m.Reference || m.Kind != "embedded" || len(m.Files) != 6 {
+	if m := d.Model; m == nil || !m.Installed || !m.Checkpoint || m.Reference == nil || m.Reference.From != sdk.FromCatalog || m.Kind != "embedded" || len(m.Files) != 6 {
 		t.Errorf("model %+v", m)
 	}
 	if p := d.Pack; p == nil || p.Layers == 0 || p.Hidden == 0 || p.Context != 4096 || p.Receipt == nil || p.Gate != "oracle" {

@@ -29,6 +29,7 @@
 //	packs/HEX/                        a pack by its digest, read-only files
 //	models/NAME/VERSION.json          what is installed: a Record
 //	checkpoints/NAME/VERSION/         source files, whole or in part
+//	references/NAME/VERSION/          adopted reference values: reference.json and the folder that it names
 //	synthetic/NAME/                   a pack of random weights in a model's shapes, which the sdk makes
 //	state/stamps/HEX.json             which packs have been verified, and how their files looked
 //	state/receipts/HEX.json           receipts of packs in folders that cannot be written

@@ -13,15 +13,15 @@ import (
 	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
-// Remove removes an installed version: its record, its checkpoint, and its pack
-// unless another record refers to it. It waits for the release's lock, until ctx
+// Remove removes an installed version: its record, its checkpoint, its adopted
+// reference values, and its pack unless another record refers to it. It waits for the release's lock, until ctx
 // ends; so the caller must not hold it. When there is nothing of that version it
 // returns a [*NotInstalledError]. A record that cannot be read is removed as well.
 func (s *Store) Remove(ctx context.Context, model, version string) error {
 	if err := checkRelease(model, version); err != nil {
 		return err
 	}
-	if !s.exists(recordName(model, version)) && !s.exists(checkpointName(model, version)) {
+	if !s.exists(recordName(model, version)) && !s.exists(checkpointName(model, version)) && !s.exists(referenceName(model, version)) {
 		return &NotInstalledError{Model: model, Constraint: version}
 	}
 	lock, err := s.Lock(ctx, model, version, nil)
@@ -66,7 +66,10 @@ func (s *Store) remove(ctx context.Context, model, version string) error {
 		}
 	}
 	s.step("remove checkpoint")
-	return s.removeTree(checkpointName(model, version), checkpointsDir+"/"+model)
+	if err := s.removeTree(checkpointName(model, version), checkpointsDir+"/"+model); err != nil {
+		return err
+	}
+	return s.removeReference(model, version)
 }
 
 // removeRecord deletes a record for good.

@@ -26,6 +26,7 @@ const (
 	packsDir       = "packs"
 	modelsDir      = "models"
 	checkpointsDir = "checkpoints"
+	referencesDir  = "references"
 	stampsDir      = "state/stamps"
 	receiptsDir    = "state/receipts"
 	locksDir       = "locks"

@@ -16,23 +16,32 @@ func (a *app) gateCommand() *cobra.Command {
 	var how sdk.GateOptions
 	var engine engineFlags
 	var asJSON bool
-	var report string
+	var report, adopt string
+	var forget bool
 	cmd := &cobra.Command{
 		Use:   "gate NAME|PACK_DIR",
 		Short: "Hold a pack against reference values and itself",
 		Long: `gate runs a pack on this machine and compares it with reference values: those
-that are published for the model, or those of a folder with golden.json,
-golden.safetensors and perhaps questions.jsonl. Without any, the pack is put to
-the checks that need none. What it finds is kept as a receipt, and a pack whose
-receipt is missing or tells of a failure is not opened.
+that were adopted for the model, those that are published for it, or those of a
+folder with golden.json, golden.safetensors and perhaps questions.jsonl. Without
+any, the pack is put to the checks that need none. What it finds is kept as a
+receipt, and a pack whose receipt is missing or tells of a failure is not opened.
 
 It fails (exit code 5) on a token that differs where the reference was surer than
 the fork margin, on logits that are off, and on a task score below the
 reference's. A gate with --fork-margin leaves no receipt, and one with another
-cache or other activations than the pack's defaults only if the pack passes.`,
+cache or other activations than the pack's defaults only if the pack passes.
+
+With --adopt the values of a folder become the installed model's reference: they
+are copied into the store, the pack is gated against them, and if it passes they
+take the place of the catalog's in every later gate and pull of that version, as
+long as it is made from the same source files to the same recipe. If it fails,
+nothing changes. --forget removes them and gates the pack anew. tools/oracle in
+the source tree makes such values from a checkpoint.`,
 		Example: `  zoo gate demo
   zoo gate ./my-pack --reference ./goldens --json
-  zoo gate demo --kv float --activations float --report gate.html`,
+  zoo gate demo --kv float --activations float --report gate.html
+  zoo gate gemma-4-e2b --adopt ./goldens`,
 		GroupID:           groupMaking,
 		Args:              args(1, 1, "the name of a model or the folder of a pack"),
 		ValidArgsFunction: a.names,
@@ -40,11 +49,30 @@ cache or other activations than the pack's defaults only if the pack passes.`,
 			if cmd.Flags().Changed("fork-margin") && !(how.ForkMargin > 0) {
 				return &usageError{fmt.Sprintf("a fork margin of %g", how.ForkMargin), "give a positive number, such as 0.001"}
 			}
+			if adopt != "" || forget {
+				for _, other := range []string{"reference", "fork-margin", "quick"} {
+					if cmd.Flags().Changed(other) || adopt != "" && forget {
+						return &usageError{"--adopt and --forget put the pack to its full gate", "leave out the other, --reference, --fork-margin and --quick"}
+					}
+				}
+			}
 			z, err := a.zoo()
 			if err != nil {
 				return err
 			}
-			r, err := z.Gate(cmd.Context(), args[0], how, engine.options()...)
+			var r *sdk.GateReport
+			switch opts := engine.options(); {
+			case adopt != "":
+				if r, err = z.AdoptReference(cmd.Context(), args[0], adopt, opts...); err == nil {
+					a.note("adopted the reference values in %s for %s", adopt, args[0])
+				}
+			case forget:
+				if r, err = z.ForgetReference(cmd.Context(), args[0], opts...); r != nil {
+					a.note("removed the reference values that were adopted for %s", args[0])
+				}
+			default:
+				r, err = z.Gate(cmd.Context(), args[0], how, opts...)
+			}
 			a.progress.end()
 			if r == nil {
 				return err
@@ -69,12 +97,15 @@ cache or other activations than the pack's defaults only if the pack passes.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&how.Reference, "reference", "", "folder with golden.json, golden.safetensors and perhaps questions.jsonl")
+	flags.StringVar(&adopt, "adopt", "", "make the values in a folder like that of --reference the model's reference, if the pack meets them")
+	flags.BoolVar(&forget, "forget", false, "remove the adopted reference values and gate the pack anew")
 	flags.Float64Var(&how.ForkMargin, "fork-margin", 0, "largest reference margin at which a token may differ (default 0.001, or 1 with static rounding or a half or int8 cache)")
 	flags.BoolVar(&how.Quick, "quick", false, "ask a sample of the questions only")
 	flags.StringVar(&report, "report", "", "write every figure to an HTML file")
 	jsonFlag(cmd, &asJSON)
 	engine.add(cmd)
 	_ = cmd.MarkFlagDirname("reference")
+	_ = cmd.MarkFlagDirname("adopt")
 	_ = cmd.MarkFlagFilename("report", "html")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zoo-sdk/zoo/sdk"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
@@ -19,7 +20,9 @@ func (a *app) listCommand() *cobra.Command {
 		Short:   "List the models that are installed and those of the catalog",
 		Long: `list shows what is installed, and the newest version of every other model in the
 catalog. GATE is "oracle" for a pack that was held against reference values,
-"self" for one that passed its own consistency checks, or else what is amiss.
+"self" for one that passed its own consistency checks, or else what is amiss;
+"adopted" beside it tells that reference values of your own have taken the place
+of the catalog's.
 What this build cannot run is "unsupported"; ` + "`zoo show`" + ` says why.`,
 		Example: `  zoo list
   zoo list --installed --json`,
@@ -52,6 +55,9 @@ What this build cannot run is "unsupported"; ` + "`zoo show`" + ` says why.`,
 					state, bytes, gate := "available", e.DownloadBytes, "-"
 					if e.Installed {
 						state, bytes, gate = "installed", e.PackBytes, e.Gate
+						if e.Reference == sdk.FromAdoption {
+							gate += ", adopted"
+						}
 					}
 					if e.Problem != "" {
 						state = "unsupported"

@@ -110,6 +110,29 @@ func showModel(line func(name, format string, args ...any), m *sdk.ModelDetails)
 		files += ", kept"
 	}
 	line("files", "%s", files)
+	line("reference", "%s", referenceText(m.Reference))
+}
+
+// referenceText says what a model is held against.
+func referenceText(r *sdk.ReferenceDetails) string {
+	if r == nil {
+		return "none"
+	}
+	text := "none"
+	switch r.From {
+	case sdk.FromCatalog:
+		text = "from the catalog"
+	case sdk.FromAdoption:
+		total := int64(0)
+		for _, f := range r.Files {
+			total += f.SizeBytes
+		}
+		text = fmt.Sprintf("adopted %s, %s, %s", r.Time.Local().Format(time.DateTime), countOf(len(r.Files), "file"), size(total))
+	}
+	if r.Unused != "" {
+		text += "; " + r.Unused
+	}
+	return text
 }
 
 // showPack writes what a pack tells.
