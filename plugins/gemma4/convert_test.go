@@ -28,7 +28,8 @@ var update = flag.Bool("update", false, "rewrite the golden files of this packag
 // digests names the golden file with the digests of packs.
 var digests = filepath.Join("testdata", "digests.json")
 
-// checkpoints returns the checkpoints that the tests convert: references, and made ones of every variant.
+// checkpoints returns the checkpoints that the tests convert, some with a grid behind a
+// slash: references, and made ones of every variant.
 func checkpoints(t *testing.T) map[string]string {
 	t.Helper()
 	tiny := gemma4test.Tiny()
@@ -40,6 +41,11 @@ func checkpoints(t *testing.T) map[string]string {
 		"made key = value": made(t, tiny, gemma4test.Options{Seed: 5, Config: edit(t, config(t, tiny), map[string]any{"text_config.attention_k_eq_v": true})}),
 		"made without per-layer input": made(t, tiny, gemma4test.Options{Seed: 6, Config: edit(t, config(t, tiny), map[string]any{
 			"text_config.hidden_size_per_layer_input": 0, "text_config.vocab_size_per_layer_input": 0})}),
+	}
+	floats := made(t, gemma4test.TinyFloats(), gemma4test.Options{Seed: 8, Shards: 3, SharedKV: true, TowerTensors: 3, TowerBytes: 600})
+	for _, grid := range []string{"q4_0", "absmax7", "none"} {
+		all["made floats/"+grid] = floats
+		all["e4b-tiny/"+grid] = reference(t, "e4b-tiny")
 	}
 	for _, name := range []string{"e2b-tiny", "e2b-tiny-srq", "demo"} {
 		all[name] = reference(t, name)
@@ -74,7 +80,7 @@ func TestConvert(t *testing.T) {
 	all := checkpoints(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
-			pack := convert(t, all[name])
+			pack := convertTo(t, all[name], recipe(name))
 			got[name] = pack.Digest().String()
 			if err := pack.Verify(t.Context(), nil); err != nil {
 				t.Error(err)
@@ -89,7 +95,7 @@ func TestConvert(t *testing.T) {
 					t.Errorf("%s: %v, or it differs", file, err)
 				}
 			}
-			again := convert(t, all[name])
+			again := convertTo(t, all[name], recipe(name))
 			if again.Digest() != pack.Digest() {
 				t.Errorf("converted again it is %s, not %s", again.Digest(), pack.Digest())
 			}
@@ -182,6 +188,31 @@ func TestPackTensors(t *testing.T) {
 			"layers.4.self_attn.qkv_proj": matrix(quant.Int4, quant.Blocks, 80+32, 40),
 			"layers.9.self_attn.q_proj":   matrix(quant.Int4, quant.Blocks, 80, 40),
 		},
+		"e4b-tiny/q4_0": {
+			"embed_tokens":                   matrix(quant.Int4x32, quant.Blocks, 2048, 128),
+			"lm_head":                        absent,
+			"embed_tokens_per_layer":         matrix(quant.Int4x32, quant.Rows, 2048, 12*32),
+			"per_layer_model_projection":     matrix(quant.BF16, quant.Rows, 12*32, 128),
+			"layers.0.self_attn.qkv_proj":    matrix(quant.Int4x32, quant.Blocks, 64+32+32, 128),
+			"layers.6.self_attn.qkv_proj":    absent,
+			"layers.6.self_attn.q_proj":      matrix(quant.Int4x32, quant.Blocks, 64, 128),
+			"layers.6.self_attn.k_norm":      absent,
+			"layers.5.self_attn.o_proj":      matrix(quant.Int4x32, quant.Blocks, 128, 128),
+			"layers.0.mlp.gate_up_proj":      matrix(quant.Int4x32, quant.Blocks, 384, 128),
+			"layers.11.per_layer_projection": matrix(quant.Int4x32, quant.Blocks, 128, 32),
+			"norm":                           matrix(quant.F32, quant.Rows, 1, 128),
+		},
+		"e4b-tiny/none": {
+			"embed_tokens":                matrix(quant.BF16, quant.Rows, 2048, 128),
+			"embed_tokens_per_layer":      matrix(quant.BF16, quant.Rows, 2048, 12*32),
+			"layers.0.self_attn.qkv_proj": absent,
+			"layers.0.self_attn.v_proj":   matrix(quant.BF16, quant.Rows, 32, 128),
+			"layers.0.mlp.up_proj":        matrix(quant.BF16, quant.Rows, 192, 128),
+		},
+		"made floats/absmax7": { // heads that end within a block
+			"layers.5.self_attn.qkv_proj": matrix(quant.Int4x32, quant.Blocks, 96+48+48, 64),
+			"layers.9.self_attn.q_proj":   matrix(quant.Int4x32, quant.Blocks, 32, 64),
+		},
 		"made without per-layer input": {
 			"embed_tokens_per_layer":             absent,
 			"per_layer_model_projection":         absent,
@@ -191,7 +222,7 @@ func TestPackTensors(t *testing.T) {
 	}
 	for name, tensors := range cases {
 		t.Run(name, func(t *testing.T) {
-			pack := convert(t, all[name])
+			pack := convertTo(t, all[name], recipe(name))
 			for tensor, want := range tensors {
 				if _, got, _ := pack.Tensor(tensor); got != want {
 					t.Errorf("%s is %+v, want %+v", tensor, got, want)

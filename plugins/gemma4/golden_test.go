@@ -73,11 +73,8 @@ func modelOf(t testing.TB, dir string, recipe map[string]string) *model {
 // open converts one of the reference checkpoints by name, which may end in a grid: "e4b-tiny/q4_0".
 func open(t testing.TB, name string) *model {
 	t.Helper()
-	var recipe map[string]string
-	name, grid, ok := strings.Cut(name, "/")
-	if ok {
-		recipe = map[string]string{"grid": grid}
-	}
+	recipe := recipe(name)
+	name, _, _ = strings.Cut(name, "/")
 	if name != "demo" {
 		return modelOf(t, filepath.Join("testdata", name), recipe)
 	}

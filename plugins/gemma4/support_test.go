@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/zoo-sdk/zoo/catalog"
@@ -45,9 +46,21 @@ func request(t testing.TB, dir string) zoo.ConvertRequest {
 }
 
 // convert converts a checkpoint and opens the pack.
-func convert(t testing.TB, dir string) *zoo.Pack {
+func convert(t testing.TB, dir string) *zoo.Pack { return convertTo(t, dir, nil) }
+
+// recipe returns the recipe that a name asks for behind a slash, as in "e4b-tiny/q4_0".
+func recipe(name string) map[string]string {
+	if _, grid, ok := strings.Cut(name, "/"); ok {
+		return map[string]string{"grid": grid}
+	}
+	return nil
+}
+
+// convertTo is convert with a recipe.
+func convertTo(t testing.TB, dir string, recipe map[string]string) *zoo.Pack {
 	t.Helper()
 	req := request(t, dir)
+	req.Recipe = recipe
 	if _, err := gemma4.Convert(t.Context(), plugin, req); err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,23 @@ func unpack(t *testing.T, c *checkpoint.Checkpoint, codesName, scalesName string
 	}}
 }
 
+// rounded returns what a grid makes of a matrix of bfloat16; package quant holds the grids against their definitions.
+func rounded(t *testing.T, grid quant.Grid, tensor checkpoint.Tensor) unpacked {
+	t.Helper()
+	rows, cols := tensor.Shape[0], tensor.Shape[1]
+	values := make([]float32, rows*cols)
+	m := quant.Matrix{Format: quant.Int4x32, Layout: quant.Rows, Rows: 1, Cols: cols}
+	codes, scales, packed := make([]byte, m.CodeBytes()), make([]float32, m.Groups()), make([]byte, m.RowBytes())
+	for r := range rows {
+		if err := grid.RoundBF16(codes, scales, tensor.Data[2*cols*r:][:2*cols]); err != nil {
+			t.Fatal(err)
+		}
+		quant.PackRow(packed, m, codes, scales)
+		quant.Row(values[cols*r:], m, packed, 0)
+	}
+	return unpacked{rows, cols, func(r, c int) float32 { return values[r*cols+c] }}
+}
+
 // place says where a module's rows lie in the pack.
 type place struct {
 	tensor string
@@ -149,6 +166,9 @@ func checkPack(t *testing.T, dir string, p *zoo.Pack) {
 			at := placeOf(t, p, cfg, module)
 			_, m, _ := p.Tensor(at.tensor)
 			want := unpack(t, c, full, scales, m.Cols)
+			if m.Codes() && tensor.DType == checkpoint.BF16 {
+				want = rounded(t, quant.Grid(p.Manifest().Recipe["grid"]), tensor)
+			}
 			for r := range want.rows {
 				got := row(at.tensor, at.row(r))
 				for col := range got {
