@@ -55,6 +55,7 @@ func Advise(data []byte, from, to int, a Advice) {
 // Another error says that the file could not be read.
 func Populate(ctx context.Context, data []byte, from, to int) error {
 	from = from / os.Getpagesize() * os.Getpagesize()
+	Advise(data, from, min(from+populateBytes, to), Soon)
 	for end := from; from < to; from = end {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
