@@ -126,6 +126,24 @@ type BenchMemory struct {
 	// Buffers and Caches are the parts of it for activations, and for keys and values.
 	Buffers int64 `json:"buffers"`
 	Caches  int64 `json:"caches"`
+	// ResidentPrivate and ResidentFiles are what is resident at the end, for the whole
+	// process: what no file backs, and what of mapped files it has touched or
+	// locked. Both are 0 when the system does not tell.
+	ResidentPrivate int64 `json:"resident_private"`
+	ResidentFiles   int64 `json:"resident_files"`
+	// Tables is nil for a model without tables that rows are only looked up in.
+	Tables *BenchTables `json:"tables,omitempty"`
+}
+
+// BenchTables says what tables take, in bytes, that rows are only looked up in.
+type BenchTables struct {
+	// Size is that of the tables, which is a part of the mapped files.
+	Size int64 `json:"size"`
+	// InMemory is how much of them the system holds in memory after decoding, which
+	// may be for others, such as who wrote the file; nil when it does not tell.
+	InMemory *int64 `json:"in_memory"`
+	// Locked is how much of them it was made to keep there.
+	Locked int64 `json:"locked"`
 }
 
 // BenchBandwidth is how fast the machine reads, and what decoding makes of it.

@@ -2,8 +2,8 @@ package sdk
 
 import "golang.org/x/sys/unix"
 
-// privateMemory returns 0, not known: asking takes cgo, which this package does without.
-func privateMemory() int64 { return 0 }
+// residentMemory returns 0, not known: asking takes cgo, which this package does without.
+func residentMemory() (private, files int64) { return 0, 0 }
 
 // processorName returns the name that the processor gives itself, or "".
 func processorName() string {

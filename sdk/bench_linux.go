@@ -7,11 +7,14 @@ import (
 	"strings"
 )
 
-// privateMemory returns the bytes of this process's memory that are resident and that
-// no file backs, or 0 if that is not known.
-func privateMemory() int64 {
-	kib, _ := strconv.ParseInt(strings.TrimSuffix(lineOf("/proc/self/status", "RssAnon"), " kB"), 10, 64)
-	return kib << 10
+// residentMemory returns the bytes of this process's memory that are resident: what no
+// file backs and what files do, or 0 where that is not known.
+func residentMemory() (private, files int64) {
+	of := func(key string) int64 {
+		kib, _ := strconv.ParseInt(strings.TrimSuffix(lineOf("/proc/self/status", key), " kB"), 10, 64)
+		return kib << 10
+	}
+	return of("RssAnon"), of("RssFile")
 }
 
 // processorName returns the name that the processor gives itself, or "".

@@ -11,6 +11,7 @@ import (
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/engine"
 	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/internal/mmap"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/zoo"
 )
@@ -227,6 +228,7 @@ func (b *bench) measure(ctx context.Context, r *running) error {
 	stats := r.model.Stats()
 	b.report.StepBytes = stats.StepBytes
 	b.report.Memory.Buffers, b.report.Memory.Caches = stats.BufferBytes, stats.CacheBytes
+	b.report.Memory.Tables = tables(r, stats)
 	if b.report.BandwidthProblem == "" {
 		b.report.Bandwidth = bandwidth(before, after, bytes, stats.StepBytes, b.report.Decode.Median)
 	}
@@ -280,8 +282,37 @@ func (b *bench) decode(ctx context.Context, r *running, n int) (seconds float64,
 	return seconds, nil
 }
 
-// watch keeps the peak of private memory.
-func (b *bench) watch() { b.report.Memory.Private = max(b.report.Memory.Private, privateMemory()) }
+// watch notes what memory is resident, and the peak of what is private.
+func (b *bench) watch() {
+	m := &b.report.Memory
+	m.ResidentPrivate, m.ResidentFiles = residentMemory()
+	m.Private = max(m.Private, m.ResidentPrivate)
+}
+
+// tables tells what the tables of a model take, or returns nil if it has none.
+func tables(r *running, stats backends.Stats) *BenchTables {
+	t := &BenchTables{Locked: stats.LockedBytes}
+	held, known := int64(0), true
+	for i, gathered := range backends.Gathered(r.program) {
+		if !gathered {
+			continue
+		}
+		data, _, _ := r.pack.Tensor(r.program.Weights[i].Name)
+		t.Size += int64(len(data))
+		if from, ok := mmap.Offset(r.pack.Mapping(), data); ok && known {
+			var n int64
+			n, known = mmap.Resident(r.pack.Mapping(), from, from+len(data))
+			held += n
+		}
+	}
+	switch {
+	case t.Size == 0:
+		return nil
+	case known:
+		t.InMemory = &held
+	}
+	return t
+}
 
 // bandwidth returns how fast the weights are read, and how many bytes of them. Where
 // that cannot be told it notes why.

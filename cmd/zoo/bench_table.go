@@ -19,8 +19,8 @@ const cached = 128 << 20
 func showBench(w io.Writer, r *sdk.BenchReport) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	line("model", "%s, %s (%s)", benchModel(r), size(r.PackBytes), r.Pack)
-	line("backend", "%s: %s (%s), %s, %s activations, %s cache, context %d",
-		r.Backend, r.Kernels, r.Why, countOf(r.Threads, "thread"), r.Activations, r.Cache, r.Context)
+	line("backend", "%s: %s (%s), %s, %s activations, %s cache, %s tables, context %d",
+		r.Backend, r.Kernels, r.Why, countOf(r.Threads, "thread"), r.Activations, r.Cache, r.Tables, r.Context)
 	line("machine", "%s", machineLine(r))
 	line("load", "%s", latencies(r.Load))
 	line("first token", "%s after a prompt of %d; %s the very first time", latencies(r.FirstToken), r.PromptTokens, latency(r.FirstPrompt))
@@ -32,6 +32,12 @@ func showBench(w io.Writer, r *sdk.BenchReport) {
 		private = size(r.Memory.Private) + " private"
 	}
 	line("memory", "%s of files mapped, %s (buffers %s, caches %s)", size(r.Memory.Mapped), private, size(r.Memory.Buffers), size(r.Memory.Caches))
+	if m := r.Memory; m.ResidentPrivate+m.ResidentFiles > 0 {
+		line("resident", "%s: %s of files, %s private", size(m.ResidentPrivate+m.ResidentFiles), size(m.ResidentFiles), size(m.ResidentPrivate))
+	}
+	if t := r.Memory.Tables; t != nil {
+		line("tables", "%s", tablesLine(r.Tables, t))
+	}
 	line("weights", "%s read for a token", size(r.StepBytes))
 	if b := r.Bandwidth; b == nil {
 		line("bandwidth", "not measured: %s", r.BandwidthProblem)
@@ -51,20 +57,35 @@ func showBench(w io.Writer, r *sdk.BenchReport) {
 	}
 }
 
+// tablesLine says what tables take.
+func tablesLine(kept string, t *sdk.BenchTables) string {
+	s := fmt.Sprintf("%s, %s", kept, size(t.Size))
+	if t.InMemory != nil {
+		s += fmt.Sprintf(", %s of them in memory", size(*t.InMemory))
+	}
+	if t.Locked > 0 {
+		s += fmt.Sprintf(", %s locked there", size(t.Locked))
+	}
+	return s
+}
+
 // listBench writes reports as a table.
 func listBench(w io.Writer, reports []*sdk.BenchReport) {
-	fmt.Fprintln(w, "MODEL\tCACHE\tTHREADS\tPROMPT\tDEPTH\tLOAD\tFIRST TOKEN\tPREFILL T/S\tDECODE T/S\tPRIVATE\tREAD/TOKEN\tBANDWIDTH\tREACHED")
+	fmt.Fprintln(w, "MODEL\tCACHE\tTHREADS\tPROMPT\tDEPTH\tLOAD\tFIRST TOKEN\tPREFILL T/S\tDECODE T/S\tPRIVATE\tRESIDENT\tREAD/TOKEN\tBANDWIDTH\tREACHED")
 	for _, r := range reports {
-		private, rate, share := "-", "-", "-"
+		private, resident, rate, share := "-", "-", "-", "-"
 		if r.Memory.Private > 0 {
 			private = size(r.Memory.Private)
+		}
+		if all := r.Memory.ResidentPrivate + r.Memory.ResidentFiles; all > 0 {
+			resident = size(all)
 		}
 		if b := r.Bandwidth; b != nil {
 			rate, share = size(int64(b.Median))+"/s", fmt.Sprintf("%.1f%%", 100*b.Share)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 			benchModel(r), r.Cache, r.Threads, r.PromptTokens, r.Depth, latency(r.Load.Median), latency(r.FirstToken.Median),
-			ranged(r.Prefill), ranged(r.Decode), private, size(r.StepBytes), rate, share)
+			ranged(r.Prefill), ranged(r.Decode), private, resident, size(r.StepBytes), rate, share)
 	}
 }
 
