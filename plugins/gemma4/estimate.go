@@ -1,0 +1,93 @@
+package gemma4
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+const (
+	// tokenizerShare is about how many bytes of tokenizer.json make one of the compiled
+	// form: from 1.9, of a small one, to 2.3.
+	tokenizerShare = 2
+	// pieceBytes is about the size of a piece in the compiled form.
+	pieceBytes = 56
+)
+
+var _ zoo.Estimator = (*Plugin)(nil)
+
+// Estimate implements zoo.Estimator; see the function [EstimatePack].
+func (p *Plugin) Estimate(ctx context.Context, req zoo.EstimateRequest) (zoo.Estimate, error) {
+	if req.Config == nil {
+		shapes, ok := p.shapes[req.Release.Model]
+		if !ok {
+			return zoo.Estimate{}, fault.WithHint(fmt.Errorf("%w: no shapes of %q are known before its config.json is there", fault.ErrNotFound, req.Release.Model),
+				"this plugin has those of "+strings.Join(slices.Sorted(maps.Keys(p.shapes)), ", "))
+		}
+		req.Config = shapes.Config
+	}
+	return EstimatePack(ctx, p.id(), req)
+}
+
+// EstimatePack describes the pack that [Convert] would make, under the name and version of
+// a plugin, of a checkpoint with the config.json of the request, by the recipe of its
+// release. Nothing but the shapes is known of the weights. Errors are those of [ParseConfig]
+// and, for a recipe, fault.ErrUsage.
+func EstimatePack(ctx context.Context, id zoo.PluginID, req zoo.EstimateRequest) (zoo.Estimate, error) {
+	cfg, err := ParseConfig(req.Config)
+	if err != nil {
+		return zoo.Estimate{}, err
+	}
+	recipe, grid, err := checkRecipe(cfg, req.Release.Recipe)
+	if err != nil {
+		return zoo.Estimate{}, err
+	}
+	plan, err := newPlan(ctx, cfg, synthetic{cfg, grid})
+	if err != nil {
+		return zoo.Estimate{}, err
+	}
+	e := zoo.Estimate{}
+	m := &zoo.Manifest{Constants: plan.constants}
+	planned := make([]zoo.PlannedTensor, len(plan.tensors))
+	for i, t := range plan.tensors {
+		planned[i] = t.PlannedTensor
+		m.Tensors = append(m.Tensors, zoo.Tensor{Name: t.Name, Matrix: t.Matrix})
+	}
+	if e.PackBytes, err = zoo.PlannedBytes(id, recipe, req.Sources, estimateFiles(cfg, req), planned, plan.constants); err != nil {
+		return zoo.Estimate{}, err
+	}
+	if !cfg.TieWordEmbeddings {
+		e.Assumptions = append(e.Assumptions, "the head repeats the embedding, so that the pack holds it once")
+	}
+	if cfg.Quantization != nil {
+		e.Assumptions = append(e.Assumptions, "the checkpoint has static scales for activations and for an int8 cache")
+	}
+	e.Program, err = Record(m, cfg)
+	return e, err
+}
+
+// estimateFiles lists the files of a pack beside its weights with about their sizes: 0
+// for small ones of which nothing is known.
+func estimateFiles(cfg *Config, req zoo.EstimateRequest) []catalog.File {
+	size := func(name string) int64 {
+		if i := slices.IndexFunc(req.Sources, func(f catalog.File) bool { return f.Path == name }); i >= 0 {
+			return req.Sources[i].SizeBytes
+		}
+		return 0
+	}
+	var files []catalog.File
+	for _, name := range copiedFiles {
+		files = append(files, catalog.File{Path: name, SizeBytes: size(name)})
+	}
+	compiled := size(tokenizerSource) / tokenizerShare
+	if compiled == 0 {
+		compiled = int64(cfg.Text.VocabSize) * pieceBytes
+	}
+	return append(files, catalog.File{Path: zoo.TokenizerFile, SizeBytes: compiled})
+}
