@@ -1,0 +1,562 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/checkpoint"
+	"github.com/zoo-sdk/zoo/download"
+	"github.com/zoo-sdk/zoo/internal/atomicfile"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+const (
+	// planTimeout is how long a hub may take to tell a file's size.
+	planTimeout = 10 * time.Second
+	// maxConfigBytes bounds what is read of a config.json.
+	maxConfigBytes = 1 << 20
+)
+
+// Answer is yes, no, or that it cannot be told.
+type Answer string
+
+// The answers.
+const (
+	Yes     Answer = "yes"
+	No      Answer = "no"
+	Unknown Answer = "unknown"
+)
+
+// Plan is what [Zoo.Pull] would do for a release and what the model would take, as far
+// as it can be told before anything is fetched.
+type Plan struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Title   string `json:"title"`
+	// Installed says that the release is in the store, made by this plugin: nothing is
+	// left to do but, where it has not passed, its gate. Gate is as in [Entry].
+	Installed bool   `json:"installed"`
+	Gate      string `json:"gate,omitempty"`
+	// Problem says why this build cannot install or run the release, or is "".
+	Problem string `json:"problem,omitempty"`
+
+	Source  PlanSource        `json:"source"`
+	Plugin  PlanPlugin        `json:"plugin"`
+	Recipe  map[string]string `json:"recipe"`
+	Licence PlanLicence       `json:"licence"`
+	Token   PlanToken         `json:"token"`
+
+	// Files are the wanted files: those of the checkpoint, then those that the gate compares with.
+	Files []PlanFile `json:"files"`
+	// Fetch sums up what is to be fetched.
+	Fetch PlanFetch `json:"fetch"`
+	// Pack is nil if nothing is known of the pack.
+	Pack *PlanPack `json:"pack"`
+	Disk PlanDisk  `json:"disk"`
+	// Memory is nil if nothing is known of what the model computes.
+	Memory *PlanMemory `json:"memory"`
+
+	// Unknown says, in one phrase each, what could not be told and why.
+	Unknown []string `json:"unknown"`
+}
+
+// PlanSource says where the files are from.
+type PlanSource struct {
+	Kind       string `json:"kind"`
+	Repository string `json:"repository"`
+	Revision   string `json:"revision,omitempty"`
+	// Pinned says that the revision cannot move.
+	Pinned bool `json:"pinned"`
+	// Commit is what a revision that can move stands for now or, where an earlier pull
+	// has seen the release, stood for then, which binds; "" where that is not known.
+	Commit string `json:"commit,omitempty"`
+}
+
+// PlanPlugin names the plugin that converts and runs the release.
+type PlanPlugin struct {
+	Name       string `json:"name"`
+	Constraint string `json:"constraint"`
+	// Version is that of this build, "" if it has none that will do.
+	Version string `json:"version,omitempty"`
+}
+
+// PlanLicence is the licence of the weights.
+type PlanLicence struct {
+	SPDX string `json:"spdx"`
+	URL  string `json:"url"`
+	// Gated says that it has to be accepted at the hub.
+	Gated bool `json:"gated"`
+}
+
+// PlanToken tells of the hub's access token, which itself is in no plan.
+type PlanToken struct {
+	// Needed says that the hub gives the files to no one without a token, as the catalog
+	// has it or as the hub just said.
+	Needed bool `json:"needed"`
+	// Set says that there is one.
+	Set bool `json:"set"`
+	// Refusal is what the hub says if it refuses the files, with or without a token, and
+	// Hint what to do about it.
+	Refusal string `json:"refusal,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// PlanFile is one wanted file.
+type PlanFile struct {
+	Path string `json:"path"`
+	// Reference says that the gate compares with it and no pack is made of it.
+	Reference bool `json:"reference,omitempty"`
+	// SizeBytes is nil if it is not known.
+	SizeBytes *int64 `json:"size"`
+	// HaveBytes is how much of it the store has already.
+	HaveBytes int64 `json:"have"`
+	// From is where the rest comes from, "" for nowhere, and Network whether that is
+	// reached over a network.
+	From    string `json:"from,omitempty"`
+	Network bool   `json:"network,omitempty"`
+	// Problem says why its size is not known or it cannot be had.
+	Problem string `json:"problem,omitempty"`
+}
+
+// PlanFetch sums up files. Files of unknown size are counted, not summed.
+type PlanFetch struct {
+	// NetworkBytes have to come over a network, LocalBytes from this machine.
+	NetworkBytes int64 `json:"network"`
+	LocalBytes   int64 `json:"local"`
+	UnknownFiles int   `json:"unknown_files"`
+}
+
+// PlanPack says what the pack is, or will be.
+type PlanPack struct {
+	SizeBytes int64 `json:"size"`
+	// Estimated says that the pack is not there yet; From says which shapes its size
+	// follows from, and Assumptions what only the weights can show.
+	Estimated   bool     `json:"estimated"`
+	From        string   `json:"from"`
+	Assumptions []string `json:"assumptions"`
+	// Digest is that of the pack that is there, or that the catalog demands; "" where it
+	// is bound at the first conversion.
+	Digest catalog.Digest `json:"digest,omitempty"`
+}
+
+// PlanDisk says what installing takes of the device that holds the store. Where
+// something is unknown the sums are of the rest.
+type PlanDisk struct {
+	// Dir is the store.
+	Dir string `json:"dir"`
+	// PeakBytes is the most that installing adds to what is there now: the rest of the
+	// files and the pack beside them. Files that can be linked take less.
+	PeakBytes int64 `json:"peak"`
+	// KeptBytes is what the release takes in the store afterwards, and
+	// WithoutCheckpointBytes if its source files are discarded then.
+	KeptBytes              int64 `json:"kept"`
+	WithoutCheckpointBytes int64 `json:"without_checkpoint"`
+	// Complete says that nothing in these sums is unknown.
+	Complete bool `json:"complete"`
+	// FreeBytes is nil if the system does not tell.
+	FreeBytes *int64 `json:"free"`
+	// Enough says whether the peak fits.
+	Enough Answer `json:"enough"`
+}
+
+// Plan tells what Pull would do for the release that a reference ("name" or
+// "name@constraint") stands for in the catalog, and what running it would take. It
+// fetches and writes nothing: sizes that neither the catalog nor this machine knows
+// are asked of the hub, as headers, unless the hub must not be asked. What cannot be
+// told, because the hub is out of reach, say, is told to be unknown and is no error.
+// The source files are looked for as by Pull, the settings of running are those of [Zoo.Open].
+func (z *Zoo) Plan(ctx context.Context, ref string, opts ...Option) (*Plan, error) {
+	set, err := z.refine(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := set.check(z.backends); err != nil {
+		return nil, err
+	}
+	release, err := z.resolve(ref)
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{z: z, set: set, release: release, plan: newPlan(release)}
+	if models, err := z.catalog(); err == nil {
+		if m, err := models.Find(release.Model); err == nil {
+			p.plan.Title = m.Title
+		}
+	}
+	if err := p.run(ctx); err != nil {
+		return nil, fmt.Errorf("plan of %s@%s: %w", release.Model, release.Version, err)
+	}
+	return p.plan, nil
+}
+
+// newPlan returns a plan with what the catalog says.
+func newPlan(r *catalog.Release) *Plan {
+	p := &Plan{
+		Name:    r.Model,
+		Version: r.Version,
+		Source:  PlanSource{Kind: r.Source.Kind, Repository: r.Source.Repository, Revision: r.Source.Revision, Pinned: r.Source.Pinned()},
+		Plugin:  PlanPlugin{Name: r.Plugin.Name, Constraint: r.Plugin.Constraint},
+		Recipe:  maps.Clone(r.Recipe),
+		Licence: PlanLicence{SPDX: r.Licence.SPDX, URL: r.Licence.URL, Gated: r.Gated},
+		Token:   PlanToken{Needed: r.Gated},
+		Files:   []PlanFile{},
+		Unknown: []string{},
+	}
+	if p.Recipe == nil {
+		p.Recipe = map[string]string{}
+	}
+	return p
+}
+
+// planner makes one plan.
+type planner struct {
+	z       *Zoo
+	set     settings
+	release *catalog.Release
+	plan    *Plan
+
+	plugin zoo.Plugin // nil if this build has none
+	about  zoo.Description
+	record *zoo.Record // of an earlier pull, or nil
+	dir    string      // of the source files in the store
+	// origins are where files come from.
+	origins []download.Origin
+	// sources are the source files with what is known of their sizes.
+	sources []catalog.File
+	// left is what is still to be written of files, and kept what they all take.
+	left, kept int64
+	program    *program.Program // nil if nothing is known of it
+}
+
+// run fills in the plan.
+func (p *planner) run(ctx context.Context) (err error) {
+	p.plan.Token.Set = download.TokenFromEnvironment(p.set.getenv) != ""
+	if p.origins, err = p.set.origins(); err != nil {
+		return err
+	}
+	if p.dir, err = p.z.store.CheckpointDir(p.release.Model, p.release.Version); err != nil {
+		return err
+	}
+	if p.plugin, p.about, err = p.z.registry.Find(ctx, p.release.Plugin); err != nil {
+		p.plan.Problem = err.Error()
+	} else {
+		p.plan.Plugin.Version = p.about.Version
+	}
+	if p.record, err = p.z.store.Record(p.release.Model, p.release.Version); err != nil {
+		p.record = nil // none, or one that Pull would replace
+	}
+	done, err := p.installed(ctx)
+	if err == nil && !done {
+		if err = p.survey(ctx); err == nil {
+			err = p.estimate(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	p.disk()
+	if p.program == nil {
+		return nil
+	}
+	p.plan.Memory, err = p.z.planMemory(p.set, p.program)
+	if err != nil {
+		p.unknown("the memory: %v", err)
+	} else if p.plan.Memory.MachineBytes == 0 {
+		p.unknown("the memory of this machine: the system does not tell")
+	}
+	return nil
+}
+
+// unknown notes what could not be told.
+func (p *planner) unknown(format string, args ...any) {
+	p.plan.Unknown = append(p.plan.Unknown, fmt.Sprintf(format, args...))
+}
+
+// installed reports whether Pull would find the release installed, and if so takes
+// the real figures from its pack.
+func (p *planner) installed(ctx context.Context) (bool, error) {
+	r := p.record
+	if r == nil || p.plugin == nil || r.Plugin != pluginID(p.about) || p.release.Pack != "" && p.release.Pack != r.Pack {
+		return false, nil
+	}
+	pack, err := zoo.OpenPack(p.z.packDir(r.Pack))
+	if err != nil {
+		return false, nil // Pull makes it anew
+	}
+	defer pack.Close()
+	p.plan.Installed = true
+	_, p.plan.Gate = p.z.verdict(ctx, pack)
+	p.plan.Source.Commit = r.Commit
+	p.plan.Pack = &PlanPack{SizeBytes: pack.SizeBytes(), From: "the installed pack", Assumptions: []string{}, Digest: pack.Digest()}
+	p.lies(p.dir, r.Sources, false)
+	if reference := r.Release.Reference; reference != nil {
+		p.lies(filepath.Join(p.dir, referenceDir), reference.Files, true)
+	}
+	if p.program, err = p.plugin.Run(ctx, zoo.RunRequest{Pack: pack.Info()}); err != nil {
+		p.plan.Problem = err.Error()
+	}
+	return true, context.Cause(ctx)
+}
+
+// lies enters which files of an installed release are in a folder: Pull does not need
+// them, and they take room all the same.
+func (p *planner) lies(dir string, files []catalog.File, reference bool) {
+	for _, f := range files {
+		file := PlanFile{Path: f.Path, Reference: reference}
+		if f.SizeBytes > 0 {
+			file.SizeBytes = &f.SizeBytes
+		}
+		if info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(f.Path))); err == nil && info.Mode().IsRegular() {
+			file.HaveBytes = info.Size()
+			p.kept += info.Size()
+		}
+		p.plan.Files = append(p.plan.Files, file)
+	}
+}
+
+// survey finds out which files are wanted, how large they are and where they are.
+func (p *planner) survey(ctx context.Context) error {
+	source := p.release.Source
+	// What an earlier pull of the release has seen binds, as it does for Pull.
+	known := make(map[string]catalog.File)
+	if r := p.record; r != nil && sameSource(r.Release.Source, source) {
+		for _, f := range r.Sources {
+			known[f.Path] = f
+		}
+		if r.Commit != "" {
+			source.Revision = r.Commit
+		}
+	}
+	wanted, err := p.wanted(ctx)
+	if err != nil {
+		return err
+	}
+	for i, f := range wanted {
+		wanted[i] = bind(f, known[f.Path])
+	}
+	list, revision, err := download.Survey(ctx, p.inquiry(source, wanted, p.dir))
+	if err != nil {
+		return err
+	}
+	if source.Kind == catalog.KindHub && !p.plan.Source.Pinned && catalog.IsCommit(revision) {
+		p.plan.Source.Commit = revision
+	}
+	p.sources = p.note(list)
+	for _, f := range list {
+		if f.File.Path == checkpoint.IndexFile && f.Err == nil && !named(list) {
+			p.unknown("which files hold the weights: %s, which names them, is not here yet", checkpoint.IndexFile)
+			p.plan.Fetch.UnknownFiles++
+		}
+	}
+	if p.release.Reference == nil {
+		return nil
+	}
+	list, _, err = download.Survey(ctx, p.inquiry(*p.release.Reference, p.release.Reference.Files, filepath.Join(p.dir, referenceDir)))
+	if err != nil {
+		return err
+	}
+	first := len(p.plan.Files)
+	p.note(list)
+	for i := range p.plan.Files[first:] {
+		p.plan.Files[first+i].Reference = true
+	}
+	return nil
+}
+
+// named reports whether files with weights are among those wanted.
+func named(list []download.Found) bool {
+	return slices.ContainsFunc(list, func(f download.Found) bool {
+		return filepath.Ext(f.File.Path) == filepath.Ext(checkpoint.WeightsFile) && !absent(f)
+	})
+}
+
+// absent reports whether a file is one that need not be there, and is not.
+func absent(f download.Found) bool {
+	return f.File.Optional && f.Origin == "" && errors.Is(f.Err, fault.ErrNotFound)
+}
+
+// inquiry asks for files of a source that belong into a folder.
+func (p *planner) inquiry(source catalog.Source, files []catalog.File, dir string) download.Request {
+	return download.Request{Source: source, Files: files, Origins: p.origins, Dir: dir, Logger: p.set.logger, StallTimeout: planTimeout}
+}
+
+// wanted lists the files that the plugin asks for, with what it can see so far; without
+// a plugin those that the catalog lists.
+func (p *planner) wanted(ctx context.Context) ([]catalog.File, error) {
+	if p.plugin == nil {
+		return slices.Clone(p.release.Source.Files), nil
+	}
+	req := zoo.FetchRequest{Release: *p.release}
+	for _, dir := range append([]string{p.dir}, p.set.from...) {
+		if _, err := os.Stat(filepath.Join(dir, checkpoint.IndexFile)); err == nil {
+			req.Dir = dir
+			break
+		}
+	}
+	plan, err := p.plugin.Fetch(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("files to fetch: %w", err)
+	}
+	return slices.Clone(plan.Files), catalog.ValidateFiles(plan.Files)
+}
+
+// note enters what was found into the plan, and returns the files with their sizes.
+func (p *planner) note(list []download.Found) []catalog.File {
+	var files []catalog.File
+	var reasons []string
+	unknown := make(map[string]int)
+	for _, f := range list {
+		if absent(f) {
+			continue
+		}
+		files = append(files, f.File)
+		file := PlanFile{Path: f.File.Path, HaveBytes: f.HaveBytes, From: f.Origin, Network: f.Network}
+		if size := f.File.SizeBytes; size > 0 || f.Err == nil {
+			file.SizeBytes = &size
+			left := max(0, size-f.HaveBytes)
+			p.left, p.kept = p.left+left, p.kept+size
+			if f.Origin != "" && !f.Network {
+				p.plan.Fetch.LocalBytes += left
+			} else {
+				p.plan.Fetch.NetworkBytes += left
+			}
+		} else {
+			p.plan.Fetch.UnknownFiles++
+			reason := sizeProblem(f.Err)
+			if unknown[reason]++; unknown[reason] == 1 {
+				reasons = append(reasons, reason)
+			}
+		}
+		if f.Err != nil {
+			file.Problem = f.Err.Error()
+			p.refused(f.Err)
+		}
+		p.plan.Files = append(p.plan.Files, file)
+	}
+	for _, reason := range reasons {
+		p.unknown("the size of %s: %s", counted(unknown[reason], "file"), reason)
+	}
+	return files
+}
+
+// sizeProblem says in short why a file's size is not known.
+func sizeProblem(err error) string {
+	var missing *download.MissingError
+	switch {
+	case errors.As(err, &missing) && !missing.Network:
+		return "not on this machine, and the hub must not be asked"
+	case errors.Is(err, fault.ErrNotFound):
+		return "nobody who was asked has it"
+	}
+	return err.Error()
+}
+
+// counted writes a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// refused notes that the hub gives no files.
+func (p *planner) refused(err error) {
+	var access *download.AccessError
+	if errors.As(err, &access) && p.plan.Token.Refusal == "" {
+		p.plan.Token.Needed = true
+		p.plan.Token.Refusal, p.plan.Token.Hint = access.Error(), access.Hint()
+	}
+}
+
+// estimate asks the plugin what the pack will be. Its error is the context's.
+func (p *planner) estimate(ctx context.Context) error {
+	if p.plugin == nil {
+		p.unknown("the size of the pack and the memory: %s", p.plan.Problem)
+		return nil
+	}
+	estimator, ok := p.plugin.(zoo.Estimator)
+	if !ok {
+		p.unknown("the size of the pack and the memory: plugin %q estimates none", p.about.Name)
+		return nil
+	}
+	config, from := p.config(ctx)
+	e, err := estimator.Estimate(ctx, zoo.EstimateRequest{Release: *p.release, Sources: p.sources, Config: config})
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if err != nil {
+		p.unknown("the size of the pack and the memory: %v", err)
+		return nil
+	}
+	p.program = e.Program
+	p.plan.Pack = &PlanPack{SizeBytes: e.PackBytes, Estimated: true, From: from, Assumptions: append([]string{}, e.Assumptions...), Digest: p.release.Pack}
+	return nil
+}
+
+// config returns the checkpoint's config.json if it is on this machine, and says where shapes are from.
+func (p *planner) config(ctx context.Context) (config []byte, from string) {
+	const own = "the plugin's own figures of this model"
+	i := slices.IndexFunc(p.sources, func(f catalog.File) bool { return f.Path == zoo.ConfigFile })
+	if i < 0 {
+		return nil, own
+	}
+	file := p.sources[i]
+	right := func(data []byte, err error) bool {
+		return err == nil && len(data) <= maxConfigBytes && (file.SHA256 == "" || catalog.DigestOf(data).Hex() == file.SHA256)
+	}
+	if data, err := readAtMost(filepath.Join(p.dir, zoo.ConfigFile), maxConfigBytes); right(data, err) {
+		return data, "its config.json in the store"
+	}
+	for _, o := range p.origins {
+		if o.Network() {
+			continue
+		}
+		body, _, err := o.Open(ctx, p.release.Source, file, download.Position{})
+		if err != nil {
+			continue
+		}
+		data, err := io.ReadAll(io.LimitReader(body, maxConfigBytes+1))
+		if err = errors.Join(err, body.Close()); right(data, err) {
+			return data, "its config.json from " + o.Name()
+		}
+	}
+	return nil, own
+}
+
+// disk sums up what installing takes.
+func (p *planner) disk() {
+	d := &p.plan.Disk
+	d.Dir = p.z.store.Home()
+	d.Complete = p.plan.Fetch.UnknownFiles == 0 && p.plan.Pack != nil
+	d.PeakBytes, d.KeptBytes = p.left, p.kept
+	if pack := p.plan.Pack; pack != nil {
+		d.KeptBytes += pack.SizeBytes
+		d.WithoutCheckpointBytes = pack.SizeBytes
+		if pack.Estimated {
+			d.PeakBytes += pack.SizeBytes
+		}
+	}
+	d.Enough = Unknown
+	free, err := atomicfile.FreeBytes(d.Dir)
+	if err != nil {
+		p.unknown("the free space: %v", err)
+		return
+	}
+	d.FreeBytes = &free
+	switch {
+	case d.PeakBytes > free:
+		d.Enough = No
+	case d.Complete:
+		d.Enough = Yes
+	}
+}
