@@ -19,6 +19,7 @@ const (
 	envTask = "ZOO_TEST_TASK"
 	envHome = "ZOO_TEST_HOME"
 	envStep = "ZOO_TEST_STEP"
+	envDir  = "ZOO_TEST_DIR"
 )
 
 // TestMain runs one of the tasks below in place of the tests when it is told to.
@@ -95,6 +96,15 @@ var tasks = map[string]func(s *zoo.Store) error{
 		return p.Close()
 	},
 	"read only": readOnlyTask,
+	"adopt":     func(s *zoo.Store) error { return adopt(context.Background(), s, os.Getenv(envDir)) },
+	"forget": func(s *zoo.Store) error {
+		lock, err := s.Lock(context.Background(), "tiny", "1.0.0", nil)
+		if err != nil {
+			return err
+		}
+		defer lock.Unlock()
+		return lock.RemoveReference()
+	},
 	// Holds a stage until it is killed.
 	"stall": func(s *zoo.Store) error {
 		lock, err := s.Lock(context.Background(), "tiny", "1.0.0", nil)
