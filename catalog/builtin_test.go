@@ -120,10 +120,31 @@ func TestBuiltinModels(t *testing.T) {
 			},
 		},
 		{
+			[]string{"gemma-4-e2b-q4_0", "e2b-q4_0"},
+			facts{
+				Model: "gemma-4-e2b-q4_0", Version: "1.0.0", Plugin: "gemma4e2b", Constraint: "^1", Kind: "hub",
+				Repository: "google/gemma-4-E2B-it-qat-q4_0-unquantized", Revision: "main", SPDX: "Apache-2.0", Files: 5,
+			},
+		},
+		{
 			[]string{"gemma-4-e4b", "e4b"},
 			facts{
 				Model: "gemma-4-e4b", Version: "1.0.0", Plugin: "gemma4e4b", Constraint: "^1", Kind: "hub",
-				Repository: "google/gemma-4-E4B-it-qat-q4_0-unquantized", Revision: "main", SPDX: "Apache-2.0", Files: 6,
+				Repository: "google/gemma-4-E4B-it-qat-q4_0-unquantized", Revision: "main", SPDX: "Apache-2.0", Files: 5,
+			},
+		},
+		{
+			[]string{"gemma-4-e4b-absmax7", "e4b-absmax7@^1"},
+			facts{
+				Model: "gemma-4-e4b-absmax7", Version: "1.0.0", Plugin: "gemma4e4b", Constraint: "^1", Kind: "hub",
+				Repository: "google/gemma-4-E4B-it-qat-q4_0-unquantized", Revision: "main", SPDX: "Apache-2.0", Files: 5,
+			},
+		},
+		{
+			[]string{"gemma-4-e4b-mobile", "e4b-mobile"},
+			facts{
+				Model: "gemma-4-e4b-mobile", Version: "1.0.0", Plugin: "gemma4e4b", Constraint: "^1", Kind: "hub",
+				Repository: "google/gemma-4-E4B-it-qat-mobile-transformers", Revision: "main", SPDX: "Apache-2.0", Files: 5,
 			},
 		},
 	}

@@ -127,7 +127,7 @@ func TestSuggestions(t *testing.T) {
 	}{
 		{"gema-4-e2b", []string{"gemma-4-e2b", "gemma-4-e4b"}},
 		{"gemma4-e4", []string{"gemma-4-e4b", "gemma-4-e2b"}},
-		{"gemma", []string{"gemma-4-e2b", "gemma-4-e4b"}},
+		{"gemma", []string{"gemma-4-e2b", "gemma-4-e2b-q4_0", "gemma-4-e4b"}},
 		{"e2", []string{"gemma-4-e2b", "gemma-4-e4b"}},
 		{"dmo", []string{"demo"}},
 		{"llama-3-70b", nil},

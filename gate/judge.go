@@ -2,10 +2,8 @@ package gate
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
-	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
@@ -57,7 +55,7 @@ type Limits struct {
 
 // limits returns what applies to a request.
 func limits(req Request) Limits {
-	o, grids := req.Options, hasGrids(req.Program)
+	o, grids := req.Options, req.Program.HasGrids()
 	l := Limits{Sure: sure(req.Reference.Runs)}
 	l.Rounded = grids || o.Cache != backends.CacheFloat || o.Activations == backends.Activations16 || o.Activations == backends.Activations8
 	switch {
@@ -89,20 +87,6 @@ func sure(runs []zoo.ReferenceRun) bool {
 		}
 	}
 	return 2*wide >= all
-}
-
-// hasGrids reports whether a product of the program has static grids.
-func hasGrids(p *program.Program) bool {
-	return slices.ContainsFunc(p.Ops, func(op program.Op) bool {
-		var none program.Rounding
-		switch {
-		case op.Linear != nil:
-			return slices.ContainsFunc(op.Linear.Parts, func(p program.Part) bool { return p.Rounding != none })
-		case op.GateUp != nil:
-			return op.GateUp.Gate != none || op.GateUp.Up != none
-		}
-		return false
-	})
 }
 
 // allowance is how many exact answers of n may be missing.

@@ -1,5 +1,7 @@
 package program
 
+import "slices"
+
 // Reads lists the buffers that the operation reads.
 func (op Op) Reads() []BufferID {
 	switch {
@@ -73,4 +75,18 @@ func (op Op) Weights() []WeightID {
 		return nil
 	}
 	return []WeightID{id}
+}
+
+// HasGrids reports whether a product has static grids for its input or its output.
+func (p *Program) HasGrids() bool {
+	return slices.ContainsFunc(p.Ops, func(op Op) bool {
+		var none Rounding
+		switch {
+		case op.Linear != nil:
+			return slices.ContainsFunc(op.Linear.Parts, func(p Part) bool { return p.Rounding != none })
+		case op.GateUp != nil:
+			return op.GateUp.Gate != none || op.GateUp.Up != none
+		}
+		return false
+	})
 }

@@ -284,8 +284,12 @@ func engineOptions(p *program.Program, set settings) (backends.Options, error) {
 	case opts.Cache == backends.CacheInt8 && !scaled:
 		return opts, fault.WithHint(fmt.Errorf("%w: this model has no scales for an int8 cache", fault.ErrUsage), "use a float cache")
 	}
-	if opts.Activations == "" {
+	switch {
+	case opts.Activations != "":
+	case p.HasGrids():
 		opts.Activations = backends.ActivationsStatic
+	default:
+		opts.Activations = backends.Activations16
 	}
 	switch {
 	case opts.Context > p.Context:

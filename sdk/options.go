@@ -99,8 +99,9 @@ func WithCache(kind string) Option {
 	return func(s *settings) { s.cache = backends.CacheType(kind) }
 }
 
-// WithActivations sets how the inputs of products become integers: "static",
-// which is the default, "float", "16" or "8"; see package backends.
+// WithActivations sets how the inputs of products become integers: "static", "float",
+// "16" or "8"; see package backends. The default is "static" where the checkpoint has
+// scales for it, else "16".
 func WithActivations(kind string) Option {
 	return func(s *settings) { s.activations = backends.Activations(kind) }
 }

@@ -41,6 +41,17 @@ var home = sync.OnceValues(func() (string, error) {
 	return dir, err
 })
 
+// unsupported writes a catalog with a model "unsupported" of a plugin that there is not.
+func unsupported(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "catalog.yaml")
+	text := strings.NewReplacer("plugin: {name: gemma4e2b", "plugin: {name: abacus").Replace(plainModels("unsupported"))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // plainModels is a catalog with the demo's files as a model of this name without
 // reference values: its gate takes a tenth of the time.
 func plainModels(name string) string {
@@ -490,7 +501,7 @@ func TestOpenRefusals(t *testing.T) {
 		{"bad constraint", "demo@^^", nil, zoo.ErrUsage},
 		{"bad name", "de mo", nil, zoo.ErrUsage},
 		{"empty name", "", nil, zoo.ErrUsage},
-		{"no plugin", "gemma-4-e4b", nil, zoo.ErrNotFound},
+		{"no plugin", "unsupported", []sdk.Option{sdk.WithCatalog(unsupported(t))}, zoo.ErrNotFound},
 		{"offline", "gemma-4-e2b", nil, zoo.ErrNotFound},
 		{"no pack", empty + string(filepath.Separator), nil, zoo.ErrNotFound},
 		{"backend", "demo", []sdk.Option{sdk.WithBackend("abacus")}, zoo.ErrUsage},

@@ -89,7 +89,7 @@ to --context.`,
 	flags.IntSliceVar(&f.threads, "threads", []int{0}, "number of threads that share the work; 0 takes one for each processor")
 	flags.IntVar(&f.context, "context", 0, "most tokens of context to make room for; 0 takes what is needed, at least 4096")
 	flags.StringSliceVar(&f.caches, "kv", []string{""}, "type of cached keys and values: float, half or int8 (default int8 where the model has scales for it)")
-	flags.StringVar(&f.activations, "activations", "static", "how the inputs of products are rounded: static, float, 16 or 8")
+	flags.StringVar(&f.activations, "activations", "", "how the inputs of products are rounded: static, float, 16 or 8 (default static where the model has scales for it, else 16)")
 	tablesFlag(cmd, &f.tables)
 	flags.StringVar(&f.backend, "backend", sdk.AutoBackend, "what runs the model: auto, cpu or metal")
 	flags.BoolVar(&f.ungated, "ungated", false, "measure a pack, too, that has not passed its gate")

@@ -31,7 +31,7 @@ func (f *engineFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.backend, "backend", sdk.AutoBackend, "what runs the model: auto, cpu or metal")
 	flags.IntVar(&f.threads, "threads", 0, "number of threads; 0 takes one for each processor")
 	flags.StringVar(&f.cache, "kv", "", "type of cached keys and values: float, half or int8 (default int8 where the model has scales for it)")
-	flags.StringVar(&f.activations, "activations", "static", "how the inputs of products are rounded: static, float, 16 or 8")
+	flags.StringVar(&f.activations, "activations", "", "how the inputs of products are rounded: static, float, 16 or 8 (default static where the model has scales for it, else 16)")
 	allowConfig(flags, "backend", "threads", "kv", "activations")
 	for name, values := range map[string][]cobra.Completion{
 		"backend":     {"auto", "cpu", "metal"},
