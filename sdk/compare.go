@@ -2,17 +2,56 @@ package sdk
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
-// Difference is one thing in which two packs differ.
+// CompareOptions says how two packs are compared. The zero value compares what is in them.
+type CompareOptions struct {
+	// Tokens is how many greedy tokens of either are compared for each of a few prompts; 0 compares none.
+	Tokens int
+	// Tolerance is the largest relative difference (rel_l2) at which numbers that the
+	// packs keep in different formats count as equal. It does not apply to equal formats.
+	Tolerance float64
+}
+
+// maxCompareTokens bounds the tokens that a user may ask for.
+const maxCompareTokens = 4096
+
+// Comparison is what [Zoo.Compare] has found.
+type Comparison struct {
+	A ComparedPack `json:"a"`
+	B ComparedPack `json:"b"`
+	// Equal says that all families are equal, or close where their formats differ, and that
+	// the tokens agree, where they were compared. What the packs were made of, and by
+	// what, does not matter.
+	Equal bool `json:"equal"`
+	// Facts lists in what the manifests differ apart from weights and constants, by kind and name.
+	Facts []Difference `json:"facts"`
+	// Families are in the order of the weights of A, then those that only B has, then constants.
+	Families []CompareFamily `json:"families"`
+	// Prompts is empty if no tokens were compared. TokensProblem says why they could not be.
+	Prompts       []ComparePrompt `json:"prompts"`
+	TokensProblem string          `json:"tokens_problem,omitempty"`
+}
+
+// ComparedPack is one of two packs.
+type ComparedPack struct {
+	Name      string         `json:"name"`
+	Digest    catalog.Digest `json:"digest"`
+	SizeBytes int64          `json:"size"`
+	Plugin    zoo.PluginID   `json:"plugin"`
+}
+
+// Difference is one thing in which two manifests differ.
 type Difference struct {
-	// What is "plugin", "recipe", "source", "file", "tensor" or "constant", and Name which of them.
+	// What is "plugin", "recipe", "source" or "file", and Name which of them.
 	What string `json:"what"`
 	Name string `json:"name"`
 	// A and B say what either pack has; "" for nothing.
@@ -20,53 +59,124 @@ type Difference struct {
 	B string `json:"b"`
 }
 
-// Compare returns in what the manifests of two packs differ, sorted by kind and
-// name; nothing for packs of the same digest. The packs are named as for
-// [Zoo.Open]. Weights are compared by their digests and not read.
-func (z *Zoo) Compare(ctx context.Context, a, b string) ([]Difference, error) {
-	var sides [2]map[[2]string]string
-	for i, name := range [...]string{a, b} {
-		pack, err := z.peek(name)
-		if err != nil {
-			return nil, err
-		}
-		sides[i] = facts(pack.Manifest())
-		if err := errors.Join(pack.Close(), context.Cause(ctx)); err != nil {
-			return nil, err
-		}
+// Compare holds two packs against each other, number by number: their weights family
+// by family, where a family is the tensors of all layers with one name, their
+// constants, and, if asked, the tokens that they give. The packs are named as for
+// [Zoo.Open] and must be there; they need no gate. Packs that differ are no error.
+//
+// It reads both packs once, twice where they differ, with all processors and some
+// megabytes of memory. The figures do not depend on the number of processors. Options
+// are those of running, for the tokens.
+func (z *Zoo) Compare(ctx context.Context, a, b string, how CompareOptions, opts ...Option) (*Comparison, error) {
+	set, err := z.refine(opts)
+	if err != nil {
+		return nil, err
 	}
+	if err := set.check(z.backends); err != nil {
+		return nil, err
+	}
+	switch {
+	case how.Tokens < 0 || how.Tokens > maxCompareTokens:
+		return nil, fmt.Errorf("%w: %d tokens to compare are not 0 to %d", fault.ErrUsage, how.Tokens, maxCompareTokens)
+	case !(how.Tolerance >= 0) || math.IsInf(how.Tolerance, 0):
+		return nil, fmt.Errorf("%w: a tolerance of %g", fault.ErrUsage, how.Tolerance)
+	}
+	var sides [2]subject
+	for i, name := range [...]string{a, b} {
+		if sides[i], err = z.openCompared(ctx, set, name); err != nil {
+			return nil, err
+		}
+		defer sides[i].pack.Close()
+	}
+	c := &comparison{zoo: z, set: set, how: how, sides: sides}
+	return c.run(ctx)
+}
+
+// openCompared opens a verified pack, and finds its plugin if there is one.
+func (z *Zoo) openCompared(ctx context.Context, set settings, name string) (s subject, err error) {
+	t, err := z.locate(name)
+	if err != nil {
+		return subject{}, err
+	}
+	if t.release != nil {
+		return subject{}, &zoo.NotInstalledError{Model: t.release.Model}
+	}
+	s = subject{name: name, record: t.record}
+	progress := func(done, total int64) { set.events.Verify("pack", done, total) }
+	if t.record != nil {
+		s.pack, err = z.store.Open(ctx, t.record, progress)
+	} else {
+		s.pack, err = z.store.OpenDir(ctx, t.dir, progress)
+	}
+	if err != nil {
+		return subject{}, err
+	}
+	if s.plugin, s.about, err = z.registry.Find(ctx, madeBy(s.pack.Manifest().Plugin)); err != nil {
+		s.plugin = nil // numbers can be compared without
+	}
+	return s, nil
+}
+
+// comparison compares two packs.
+type comparison struct {
+	zoo   *Zoo
+	set   settings
+	how   CompareOptions
+	sides [2]subject
+}
+
+// run compares everything.
+func (c *comparison) run(ctx context.Context) (*Comparison, error) {
+	a, b := c.sides[0], c.sides[1]
+	r := &Comparison{A: a.compared(), B: b.compared(), Equal: true, Prompts: []ComparePrompt{}}
+	r.Facts = differences(facts(a.pack.Manifest()), facts(b.pack.Manifest()))
+	var err error
+	if r.Families, err = c.families(ctx); err != nil {
+		return nil, err
+	}
+	r.Families = append(r.Families, constantFamilies(a.pack.Manifest().Constants, b.pack.Manifest().Constants)...)
+	for i := range r.Families {
+		f := &r.Families[i]
+		f.judge(c.how.Tolerance)
+		r.Equal = r.Equal && (f.Verdict == VerdictEqual || f.Verdict == VerdictClose)
+	}
+	if c.how.Tokens == 0 {
+		return r, nil
+	}
+	if r.Prompts, r.TokensProblem, err = c.tokens(ctx); err != nil {
+		return nil, err
+	}
+	for _, p := range r.Prompts {
+		r.Equal = r.Equal && p.Problem == "" && p.Fork == nil
+	}
+	return r, nil
+}
+
+// compared describes the pack of a subject.
+func (s subject) compared() ComparedPack {
+	return ComparedPack{Name: s.name, Digest: s.pack.Digest(), SizeBytes: s.pack.SizeBytes(), Plugin: s.pack.Manifest().Plugin}
+}
+
+// differences lists in what two sets of facts differ, by kind and name.
+func differences(a, b map[[2]string]string) []Difference {
 	list := []Difference{}
-	for key, va := range sides[0] {
-		if vb := sides[1][key]; va != vb {
+	for key, va := range a {
+		if vb := b[key]; va != vb {
 			list = append(list, Difference{What: key[0], Name: key[1], A: va, B: vb})
 		}
 	}
-	for key, vb := range sides[1] {
-		if _, ok := sides[0][key]; !ok {
+	for key, vb := range b {
+		if _, ok := a[key]; !ok {
 			list = append(list, Difference{What: key[0], Name: key[1], B: vb})
 		}
 	}
 	slices.SortFunc(list, func(x, y Difference) int {
 		return strings.Compare(x.What+"\x00"+x.Name, y.What+"\x00"+y.Name)
 	})
-	return list, nil
+	return list
 }
 
-// peek opens the pack of a name without reading it through.
-func (z *Zoo) peek(name string) (*zoo.Pack, error) {
-	t, err := z.locate(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case t.release != nil:
-		return nil, &zoo.NotInstalledError{Model: t.release.Model}
-	case t.record != nil:
-		return zoo.OpenPack(z.packDir(t.record.Pack))
-	}
-	return zoo.OpenPack(t.dir)
-}
-
-// facts lists what a manifest says, by kind and name.
+// facts lists what a manifest says of other things than weights and constants, by kind and name.
 func facts(m *zoo.Manifest) map[[2]string]string {
 	all := map[[2]string]string{{"plugin", m.Plugin.Name}: m.Plugin.Version}
 	for k, v := range m.Recipe {
@@ -79,12 +189,6 @@ func facts(m *zoo.Manifest) map[[2]string]string {
 		if f.Path != zoo.WeightsFile { // its tensors say more
 			all[[2]string{"file", f.Path}] = f.SHA256
 		}
-	}
-	for _, t := range m.Tensors {
-		all[[2]string{"tensor", t.Name}] = fmt.Sprintf("%v [%d, %d] %s", t.Format, t.Rows, t.Cols, t.SHA256)
-	}
-	for k, v := range m.Constants {
-		all[[2]string{"constant", k}] = fmt.Sprint(v)
 	}
 	return all
 }

@@ -4,34 +4,145 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zoo-sdk/zoo/sdk"
 )
 
-// errDiffer ends a comparison of packs that are not the same.
+// compareHelp is what the help of `zoo convert` says of --compare.
+const compareHelp = `With --compare it takes two packs and holds them against each other: what they were
+made of, then all numbers, by families of tensors with the same name in all layers:
+their integer codes, their scales and their values; then the greedy tokens of both
+after three prompts, up to where they part. The exit code is 0 if all numbers are
+equal and the tokens agree, else 1. Where the packs keep a family in different
+formats, its values count as equal up to --tolerance. What the packs were made of,
+and the files beside their weights, are told and do not decide.`
+
+// errDiffer ends a comparison of packs that are not equal.
 var errDiffer = errors.New("the packs differ")
 
+// compareFlags choose how packs are compared.
+type compareFlags struct {
+	sdk.CompareOptions
+	on bool
+}
+
+// add adds the flags.
+func (f *compareFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.on, "compare", false, "compare two packs")
+	flags.IntVar(&f.Tokens, "tokens", 32, "with --compare: greedy tokens to compare for each prompt; 0 runs neither pack")
+	flags.Float64Var(&f.Tolerance, "tolerance", 0, "with --compare: largest rel_l2 at which values in different formats count as equal")
+}
+
+// check refuses flags that have no meaning with or without --compare.
+func (f *compareFlags) check(cmd *cobra.Command) error {
+	idle, hint := []string{"tokens", "tolerance"}, "add --compare, or leave it out"
+	if f.on {
+		idle, hint = []string{"plugin", "output", "grid", "report"}, "leave it out, or --compare"
+	}
+	for _, name := range idle {
+		if cmd.Flags().Changed(name) {
+			return &usageError{fmt.Sprintf("--%s changes nothing here", name), hint}
+		}
+	}
+	return nil
+}
+
 // compare says in what two packs differ.
-func (a *app) compare(cmd *cobra.Command, z *sdk.Zoo, packs []string, asJSON bool) error {
-	list, err := z.Compare(cmd.Context(), packs[0], packs[1])
+func (a *app) compare(cmd *cobra.Command, z *sdk.Zoo, packs []string, how sdk.CompareOptions, asJSON bool) error {
+	c, err := z.Compare(cmd.Context(), packs[0], packs[1], how)
+	a.progress.end()
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		err = a.printJSON(list)
-	} else if len(list) > 0 {
-		err = a.table(func(w io.Writer) {
-			for _, d := range list {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.What, d.Name, orNone(d.A, "-"), orNone(d.B, "-"))
-			}
-		})
+		err = a.printJSON(c)
 	} else {
-		err = a.print("the packs are the same\n")
+		err = a.showComparison(c)
 	}
-	if err == nil && len(list) > 0 {
+	if err == nil && !c.Equal {
 		return errDiffer
 	}
 	return err
+}
+
+// showComparison writes a comparison for people: facts, families, tokens, and the result.
+func (a *app) showComparison(c *sdk.Comparison) error {
+	if len(c.Facts) > 0 {
+		err := a.table(func(w io.Writer) {
+			for _, d := range c.Facts {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", d.What, d.Name, orNone(d.A, "-"), orNone(d.B, "-"))
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := a.table(func(w io.Writer) { showFamilies(w, c.Families) }); err != nil {
+		return err
+	}
+	for _, p := range c.Prompts {
+		if err := a.print("%s\n", comparedPrompt(p)); err != nil {
+			return err
+		}
+	}
+	if c.TokensProblem != "" {
+		if err := a.print("no tokens were compared: %s\n", c.TokensProblem); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !c.Equal: // the error says so
+		return nil
+	case c.A.Digest == c.B.Digest:
+		return a.print("the packs are the same\n")
+	}
+	return a.print("the packs are equal\n")
+}
+
+// showFamilies writes a family a line.
+func showFamilies(w io.Writer, list []sdk.CompareFamily) {
+	fmt.Fprint(w, "FAMILY\tCOUNT\tFORMAT\tNUMBERS\tCODES DIFFER\tSCALES DIFFER\tMAX |DIFF|\tREL_L2\tRESULT\n")
+	for _, f := range list {
+		count, format := strconv.Itoa(f.TensorsA), f.FormatA
+		if f.TensorsB != f.TensorsA {
+			count += ", " + strconv.Itoa(f.TensorsB)
+		}
+		switch {
+		case f.Constant:
+			format = "constant"
+		case f.FormatA == "" || f.FormatB == "":
+			format = f.FormatA + f.FormatB
+		case f.FormatA != f.FormatB:
+			format += ", " + f.FormatB
+		}
+		codes, scales := "-", "-"
+		if f.Codes != nil {
+			codes = strconv.FormatInt(*f.Codes, 10)
+		}
+		if f.Scales != nil {
+			if scales = strconv.FormatInt(f.Scales.Differ, 10); f.Scales.Differ > 0 {
+				scales += fmt.Sprintf(" (by %.2g)", f.Scales.MaxRel)
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.3g\t%.3g\t%s\n", f.Name, count, format, f.Numbers, codes, scales, f.MaxAbs, f.RelL2, f.Verdict)
+	}
+}
+
+// comparedPrompt says in a line how the answers to a prompt compare.
+func comparedPrompt(p sdk.ComparePrompt) string {
+	if p.Problem != "" {
+		return fmt.Sprintf("%q: %s", p.Prompt, p.Problem)
+	}
+	text := fmt.Sprintf("%q: the same %s", p.Prompt, countOf(p.Matched, "token"))
+	if f := p.Fork; f != nil {
+		text += fmt.Sprintf(", then %q (by %.3g) and %q (by %.3g)", f.TextA, f.MarginA, f.TextB, f.MarginB)
+	}
+	if p.MaxAbsLogit > 0 {
+		text += fmt.Sprintf("; logits differ by at most %.3g, rel_l2 %.3g", p.MaxAbsLogit, p.RelL2)
+	}
+	return text
 }

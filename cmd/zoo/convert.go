@@ -16,7 +16,8 @@ import (
 func (a *app) convertCommand() *cobra.Command {
 	var o sdk.ConvertOptions
 	var grid string
-	var compare, report, asJSON bool
+	var compare compareFlags
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "convert CHECKPOINT_DIR --plugin NAME -o PACK_DIR",
 		Short: "Make a pack of a checkpoint folder, outside of the store",
@@ -24,24 +25,26 @@ func (a *app) convertCommand() *cobra.Command {
 and grid give the same pack, to the byte, on every machine. The folder can then be
 given wherever a model's name can. It is not gated: see ` + "`zoo gate`" + `.
 
-With --compare it takes two packs and says in what they differ, if in anything
-(exit code 1).`,
+` + compareHelp,
 		Example: `  zoo convert ./gemma-4-E2B --plugin gemma4e2b -o ./e2b-pack
   zoo convert --compare ./e2b-pack gemma-4-e2b`,
 		GroupID: groupMaking,
 		Args: func(cmd *cobra.Command, list []string) error {
-			if compare {
+			if compare.on {
 				return args(2, 2, "two packs to compare")(cmd, list)
 			}
 			return args(1, 1, "the folder of a checkpoint")(cmd, list)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := compare.check(cmd); err != nil {
+				return err
+			}
 			z, err := a.zoo()
 			if err != nil {
 				return err
 			}
-			if compare {
-				return a.compare(cmd, z, args, asJSON)
+			if compare.on {
+				return a.compare(cmd, z, args, compare.CompareOptions, asJSON)
 			}
 			o.Checkpoint = args[0]
 			switch {
@@ -64,7 +67,7 @@ With --compare it takes two packs and says in what they differ, if in anything
 			if err := a.print("%s %s\n", done.Digest, done.Dir); err != nil {
 				return err
 			}
-			if report {
+			if o.Report {
 				return a.table(func(w io.Writer) { showConverted(w, done) })
 			}
 			return nil
@@ -74,8 +77,8 @@ With --compare it takes two packs and says in what they differ, if in anything
 	flags.StringVar(&o.Plugin, "plugin", "", "plugin that converts, such as gemma4e2b")
 	flags.StringVarP(&o.Output, "output", "o", "", "folder that becomes the pack")
 	flags.StringVar(&grid, "grid", "", "grid that float weights are rounded to: q4_0, absmax7 or none, where the plugin has a choice")
-	flags.BoolVar(&report, "report", false, "say what is in the pack")
-	flags.BoolVar(&compare, "compare", false, "compare two packs")
+	flags.BoolVar(&o.Report, "report", false, "say what is in the pack, and what each grid does to float weights, which are read once more for it")
+	compare.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	_ = cmd.MarkFlagDirname("output")
 	return cmd
@@ -87,6 +90,9 @@ func showConverted(w io.Writer, c *sdk.Converted) {
 	fmt.Fprintf(w, "size\t%s\n", size(c.SizeBytes))
 	for _, f := range c.Tensors {
 		fmt.Fprintf(w, "%s\t%s, %s\n", f.Format, countOf(f.Count, "tensor"), size(f.SizeBytes))
+	}
+	for _, e := range c.Rounding {
+		fmt.Fprintf(w, "%s\t%s: rel_l2 %.4g, at most %.4g, of %s\n", e.Family, e.Grid, e.RelL2, e.MaxAbs, countOf(e.Tensors, "tensor"))
 	}
 }
 
