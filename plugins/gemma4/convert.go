@@ -35,7 +35,9 @@ const maxSpareTokens = 1024
 // Convert makes a pack in req.Dir out of a checkpoint, under the name and version of
 // the plugin. The same checkpoint gives the same bytes everywhere. Its layout is told
 // by what it holds: that of the official mobile checkpoints, whose codes are taken
-// over as they are, by its quantization_config; one of bfloat16 weights by the lack of it.
+// over as they are, by its quantization_config; one of bfloat16 weights by the lack of it;
+// and that of LiteRT-LM by a single .litertlm file in place of safetensors, beside which
+// lie the small files of the mobile checkpoint of the same model.
 //
 // The recipe's only key is "grid". For a checkpoint of codes it must be "none", or is
 // left out. For one of floats it is "q4_0", which is taken if it is left out, or
@@ -43,8 +45,8 @@ const maxSpareTokens = 1024
 //
 // It holds some megabytes in memory whatever the size of the checkpoint, and uses
 // all processors. Errors are *ConfigError, *UnsupportedError, *TensorError,
-// *TokenizerError and those of packages checkpoint and zoo; the folder then holds
-// no pack.
+// *TokenizerError and those of packages checkpoint, litertlm and zoo; the folder then
+// holds no pack.
 func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
 	in, err := openInput(req)
 	if err != nil {
@@ -67,44 +69,66 @@ type input struct {
 
 // openInput opens the checkpoint of a request.
 func openInput(req zoo.ConvertRequest) (*input, error) {
+	lite, err := findLiteRT(req.Checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	if lite != "" {
+		return openLiteRT(req, lite)
+	}
 	ckpt, err := checkpoint.Open(req.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
 	in := &input{close: ckpt.Close}
-	if err := in.read(ckpt, req.Recipe); err != nil {
+	grid, err := in.read(ckpt, req.Recipe)
+	if err != nil {
 		return nil, errors.Join(err, ckpt.Close())
-	}
-	return in, nil
-}
-
-// read reads the small files of a checkpoint and tells its layout.
-func (in *input) read(ckpt *checkpoint.Checkpoint, recipe map[string]string) (err error) {
-	if in.files, err = readFiles(ckpt); err != nil {
-		return err
-	}
-	if in.cfg, err = ParseConfig(in.files[zoo.ConfigFile]); err != nil {
-		return err
-	}
-	var grid quant.Grid
-	if in.recipe, grid, err = checkRecipe(in.cfg, recipe); err != nil {
-		return err
 	}
 	if in.cfg.Quantization != nil {
 		in.src = newMobile(ckpt, in.cfg)
 	} else {
 		in.src = newFloats(ckpt, in.cfg, grid)
 	}
+	return in, nil
+}
+
+// openLiteRT opens a checkpoint whose weights are in the .litertlm file of that name.
+func openLiteRT(req zoo.ConvertRequest, name string) (*input, error) {
+	in := &input{}
+	if _, err := in.read(liteFolder(req.Checkpoint), req.Recipe); err != nil {
+		return nil, err
+	}
+	src, err := newLiteRT(req.Checkpoint, name, in.cfg)
+	if err != nil {
+		return nil, err
+	}
+	in.src, in.close = src, src.Close
+	return in, nil
+}
+
+// smallFiles gives the content of small files of a checkpoint.
+type smallFiles interface {
+	File(name string) ([]byte, error)
+}
+
+// read reads the small files of a checkpoint, and returns the grid that the recipe asks for.
+func (in *input) read(ckpt smallFiles, recipe map[string]string) (grid quant.Grid, err error) {
+	if in.files, err = readFiles(ckpt); err != nil {
+		return "", err
+	}
+	if in.cfg, err = ParseConfig(in.files[zoo.ConfigFile]); err != nil {
+		return "", err
+	}
+	if in.recipe, grid, err = checkRecipe(in.cfg, recipe); err != nil {
+		return "", err
+	}
 	in.files[zoo.TokenizerFile], err = compileTokenizer(ckpt, in.cfg)
-	return err
+	return grid, err
 }
 
 // convert makes the pack.
 func (in *input) convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
-	unrounded, ok := in.src.(*floats)
-	if req.Report && !ok {
-		return zoo.Conversion{}, fmt.Errorf("%w: there are no rounding errors to report, the checkpoint holds codes already", fault.ErrUsage)
-	}
 	plan, err := newPlan(ctx, in.cfg, in.src)
 	if err != nil {
 		return zoo.Conversion{}, err
@@ -117,8 +141,12 @@ func (in *input) convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRe
 		return zoo.Conversion{}, err
 	}
 	err = writePack(ctx, w, plan, in.files, req.Progress)
-	if err := errors.Join(err, w.Close()); err != nil || !req.Report {
+	if err := errors.Join(err, w.Close()); err != nil {
 		return zoo.Conversion{}, err
+	}
+	unrounded, ok := in.src.(*floats)
+	if !ok || !req.Report { // what holds codes is not rounded
+		return zoo.Conversion{}, nil
 	}
 	rounding, err := unrounded.report(ctx)
 	return zoo.Conversion{Rounding: rounding}, err
@@ -159,7 +187,7 @@ func checkRecipe(cfg *Config, recipe map[string]string) (map[string]string, quan
 }
 
 // readFiles reads the small files that go into the pack as they are.
-func readFiles(ckpt *checkpoint.Checkpoint) (map[string][]byte, error) {
+func readFiles(ckpt smallFiles) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range copiedFiles {
 		data, err := ckpt.File(name)
@@ -175,7 +203,7 @@ func readFiles(ckpt *checkpoint.Checkpoint) (map[string][]byte, error) {
 }
 
 // compileTokenizer compiles the checkpoint's tokenizer.json and checks that it is the model's.
-func compileTokenizer(ckpt *checkpoint.Checkpoint, cfg *Config) ([]byte, error) {
+func compileTokenizer(ckpt smallFiles, cfg *Config) ([]byte, error) {
 	source, err := ckpt.File(tokenizerSource)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,8 @@
 // reads together (modules.go) and how their rows lie in one tensor (plan.go,
 // stream.go). How a checkpoint stores a module is the business of a source: that
 // of the official mobile checkpoints, packed codes with static activation scales,
-// is in mobile.go.
+// is in mobile.go, that of floats in floats.go, and that of LiteRT-LM, the same
+// codes in a .litertlm file, in litertlm.go.
 //
 // Names in a pack are those of the checkpoint without "model.language_model." and
 // ".weight". Matrices that take the same input lie together if their formats are

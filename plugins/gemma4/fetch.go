@@ -13,7 +13,8 @@ import (
 
 // Fetch names the files of a release that [Convert] reads: those of the release's
 // list, with their sizes and digests, and others, such as the shards that an index
-// in req.Dir names, without. Files that no conversion reads are left out. An
+// in req.Dir names, without. Files that no conversion reads are left out; a
+// .litertlm file is one of them if the release lists safetensors as well. An
 // index that is malformed is a *checkpoint.FormatError.
 func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
 	if err := ctx.Err(); err != nil {
@@ -41,6 +42,20 @@ func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
 	}
 	add(tokenizerSource, false)
 	single, split := lists(weightsSource), lists(indexSource)
+	if !single && !split {
+		names := make([]string, len(listed))
+		for i, f := range listed {
+			names[i] = f.Path
+		}
+		lite, err := liteFile(names)
+		if err != nil {
+			return zoo.FetchPlan{}, err
+		}
+		if lite != "" {
+			add(lite, false)
+			return plan, nil
+		}
+	}
 	switch {
 	case single:
 		add(weightsSource, false)
