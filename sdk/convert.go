@@ -39,7 +39,7 @@ type Converted struct {
 	Plugin zoo.PluginID `json:"plugin"`
 	// Tensors counts the tensors by their format, most bytes first.
 	Tensors []FormatDetails `json:"tensors"`
-	// Rounding lists the errors of rounding, if they were asked for.
+	// Rounding lists the errors of rounding, if they were asked for and anything can be rounded.
 	Rounding []zoo.RoundingError `json:"rounding,omitempty"`
 }
 

@@ -72,7 +72,7 @@ type ConvertRequest struct {
 // Conversion is what a plugin tells of a conversion.
 type Conversion struct {
 	// Rounding lists the errors of rounding by family of tensors, and in each family by
-	// the name of the grid, if they were asked for.
+	// the name of the grid, if they were asked for and anything can be rounded.
 	Rounding []RoundingError `json:"rounding,omitempty"`
 }
 

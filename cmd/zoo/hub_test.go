@@ -44,7 +44,11 @@ models:
               sha256: c71faeefa4df3e48f0c658edc1dbbde009e11a0b74a21d42905583452d6f827f
 `
 
-// fakeHub serves the demo's files as a hub does. Its modes are
+// shardedRepository is the repository of a model in the built-in catalog, as which the
+// hub serves a small checkpoint of the same layout, in shards.
+const shardedRepository = "google/gemma-4-E4B-it-qat-q4_0-unquantized"
+
+// fakeHub serves the demo's files, and those of [shardedRepository], as a hub does. Its modes are
 //
 //	ok       everything is served
 //	token    401 without a token, 403 with one
@@ -55,7 +59,8 @@ models:
 //	other    other bytes than before under another commit
 type fakeHub struct {
 	server *httptest.Server
-	files  fs.FS
+	// files has the files of each repository.
+	files map[string]fs.FS
 
 	mu     sync.Mutex
 	mode   string
@@ -63,8 +68,8 @@ type fakeHub struct {
 	failed map[string]bool
 }
 
-// start begins to serve files.
-func (h *fakeHub) start(files fs.FS) {
+// start begins to serve the files of repositories.
+func (h *fakeHub) start(files map[string]fs.FS) {
 	h.files, h.failed = files, map[string]bool{}
 	h.server = httptest.NewServer(h)
 }
@@ -92,14 +97,15 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.failed[r.URL.Path] = true
 	h.mu.Unlock()
 
-	rest, ok := strings.CutPrefix(r.URL.Path, "/hub/demo/resolve/")
+	repository, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/resolve/")
+	files, ok := h.files[repository]
 	revision, path, _ := strings.Cut(rest, "/")
 	switch {
 	case !ok || mode == "missing":
 		http.Error(w, "no such repository", http.StatusNotFound)
 		return
 	case mode == "token" && r.Header.Get("Authorization") == "":
-		http.Error(w, "access to hub/demo is restricted", http.StatusUnauthorized)
+		http.Error(w, "access to "+repository+" is restricted", http.StatusUnauthorized)
 		return
 	case mode == "token":
 		http.Error(w, "you have not accepted the licence", http.StatusForbidden)
@@ -112,7 +118,7 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "gateway timeout", http.StatusGatewayTimeout)
 		return
 	}
-	data, err := fs.ReadFile(h.files, path)
+	data, err := fs.ReadFile(files, path)
 	if err != nil {
 		http.Error(w, "no such file", http.StatusNotFound)
 		return

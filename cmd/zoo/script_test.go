@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -59,6 +60,7 @@ var sharedStore = sync.OnceValues(func() (string, error) {
 //	checkpoint DIR          write the demo's source files into a folder
 //	flip FILE OFFSET        invert a bit of the file that a pattern names
 //	await FILE BYTES        wait until a file that a pattern names has this size
+//	floats DIR              copy a small checkpoint of floats, in shards, to DIR
 //	hub MODE                serve the demo as hub/demo at HF_ENDPOINT; see fakeHub
 //	asked TEXT              the hub was asked for something with this in it
 //	nobody zoo ARG...       run as a user who may not write the store; exits 8 if negated
@@ -84,6 +86,7 @@ func TestScripts(t *testing.T) {
 			"exits":      exitsCommand,
 			"installed":  installedCommand,
 			"checkpoint": checkpointCommand,
+			"floats":     floatsCommand,
 			"flip":       flipCommand,
 			"await":      awaitCommand,
 			"hub":        hubCommand,
@@ -124,10 +127,17 @@ func installedCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.CopyFS(ts.Getenv("ZOO_HOME"), os.DirFS(dir)))
 }
 
+// tinyFloats is a small checkpoint of floats, in shards.
+var tinyFloats = filepath.Join("..", "..", "plugins", "gemma4", "testdata", "e4b-tiny")
+
 func checkpointCommand(ts *testscript.TestScript, neg bool, args []string) {
 	files, err := catalog.Embedded("demo")
 	ts.Check(err)
 	ts.Check(os.CopyFS(ts.MkAbs(args[0]), files))
+}
+
+func floatsCommand(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(os.CopyFS(ts.MkAbs(args[0]), os.DirFS(tinyFloats)))
 }
 
 // match returns the one file that a pattern names.
@@ -172,7 +182,7 @@ func hubCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if hub.server == nil {
 		files, err := catalog.Embedded("demo")
 		ts.Check(err)
-		hub.start(files)
+		hub.start(map[string]fs.FS{"hub/demo": files, shardedRepository: os.DirFS(tinyFloats)})
 		ts.Defer(hub.server.Close)
 		ts.Setenv("HF_ENDPOINT", hub.server.URL)
 		ts.Check(os.WriteFile(ts.MkAbs("catalog.yaml"), []byte(hubCatalog), 0o644))

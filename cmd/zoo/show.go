@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +143,9 @@ func showPack(line func(name, format string, args ...any), p *sdk.PackDetails) {
 	line("folder", "%s", p.Dir)
 	line("size", "%s", size(p.SizeBytes))
 	line("made by", "%s %s", p.Plugin.Name, p.Plugin.Version)
+	for _, key := range slices.Sorted(maps.Keys(p.Recipe)) {
+		line("recipe", "%s %s", key, p.Recipe[key])
+	}
 	var formats []string
 	for _, f := range p.Tensors {
 		formats = append(formats, fmt.Sprintf("%d %s (%s)", f.Count, f.Format, size(f.SizeBytes)))
