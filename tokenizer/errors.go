@@ -40,7 +40,7 @@ func (e *SourceError) Unwrap() error { return e.Err }
 
 // Hint tells which tokenizer files can be used.
 func (e *SourceError) Hint() string {
-	return "use the tokenizer.json published with the checkpoint; only byte-fallback BPE in the layout of Gemma's is supported"
+	return "use the tokenizer.json published with the checkpoint; only byte-fallback BPE in the layout that package tokenizer describes is supported"
 }
 
 // FormatError reports compiled tokenizer bytes that cannot be used: truncated,

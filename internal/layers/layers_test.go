@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -234,6 +235,29 @@ func TestNoInit(t *testing.T) {
 	}
 }
 
+// modelName finds the names of models and of their family.
+var modelName = regexp.MustCompile(`(?i)gemma|\be[24]b\b`)
+
+// namesModels returns what in a file names a model. The command's texts may: its help
+// shows what people type.
+func namesModels(f sourceFile) (found []string) {
+	ast.Inspect(f.File, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			help := matches("cmd/zoo/...", f.pkg) && strings.Contains(n.Value, " ")
+			if n.Kind == token.STRING && modelName.MatchString(n.Value) && !help {
+				found = append(found, n.Value)
+			}
+		case *ast.Ident:
+			if modelName.MatchString(n.Name) {
+				found = append(found, n.Name)
+			}
+		}
+		return true
+	})
+	return found
+}
+
 // TestModelNames keeps names of models where models are described.
 func TestModelNames(t *testing.T) {
 	t.Parallel()
@@ -241,18 +265,32 @@ func TestModelNames(t *testing.T) {
 		if matches("plugins/...", f.pkg) || matches("catalog/...", f.pkg) || f.pkg == "sdk" && f.name == "builtin.go" {
 			continue
 		}
-		ast.Inspect(f.File, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.BasicLit:
-				if n.Kind == token.STRING && strings.Contains(strings.ToLower(n.Value), "gemma") && !strings.Contains(n.Value, " ") {
-					t.Errorf("%s/%s names a model: %s", f.pkg, f.name, n.Value)
-				}
-			case *ast.Ident:
-				if strings.Contains(strings.ToLower(n.Name), "gemma") {
-					t.Errorf("%s/%s names a model: %s", f.pkg, f.name, n.Name)
-				}
-			}
-			return true
-		})
+		for _, name := range namesModels(f) {
+			t.Errorf("%s/%s names a model: %s", f.pkg, f.name, name)
+		}
+	}
+}
+
+// TestModelNamesBite plants names.
+func TestModelNamesBite(t *testing.T) {
+	t.Parallel()
+	for text, pkg := range map[string]string{
+		`var gemma int`: "engine", `const x = "a gemma in a text"`: "tokenizer", `const x = "E2B"`: "zoo", `import _ "x/gemma4e2b"`: "gate",
+		`const x = "gemma-4-e2b"`: "cmd/zoo",
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\n"+text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(namesModels(sourceFile{pkg, "x.go", f})) == 0 {
+			t.Errorf("%s in %s is not found", text, pkg)
+		}
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nconst x = `zoo run gemma-4-e2b`", parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := namesModels(sourceFile{"cmd/zoo", "x.go", f}); len(found) != 0 {
+		t.Errorf("help names %v", found)
 	}
 }
