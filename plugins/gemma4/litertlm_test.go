@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/checkpoint/litertlm"
 	"github.com/zoo-sdk/zoo/checkpoint/litertlm/litertlmtest"
@@ -405,4 +406,33 @@ func TestLiteRTFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	convertRefused(t, request(t, dir), fault.ErrUsage, "quantization_config")
+}
+
+// TestLiteRTRuns runs a converted file: all kernels must agree to the last bit, with
+// the projection of the per-layer input in codes as well.
+func TestLiteRTRuns(t *testing.T) {
+	m := modelOf(t, lite(t, reference(t, "e2b-tiny-srq"), gemma4test.LiteRTOptions{}), nil)
+	ids := []int32{2, 105, 300, 301, 302, 106, 107, 400}
+	var want []float32
+	for _, d := range devices() {
+		if d.name == "metal" {
+			continue
+		}
+		for _, rows := range []int{1, 8} {
+			s := session(t, m.loadOn(t, d.backend, backends.Options{Cache: backends.CacheInt8, Activations: backends.ActivationsStatic, MaxRows: rows, Threads: 2}))
+			if err := s.Feed(t.Context(), ids, 1); err != nil {
+				t.Fatal(err)
+			}
+			got := s.Logits(0)
+			if want == nil {
+				want = slices.Clone(got)
+				if slices.ContainsFunc(want, func(x float32) bool { return math.IsNaN(float64(x)) }) || slices.Max(want) == slices.Min(want) {
+					t.Fatal("the logits are no logits")
+				}
+			}
+			if diff, largest := worst(got, want); diff != 0 {
+				t.Errorf("%s, %d rows: logits are off by %g of %g", d.name, rows, diff, largest)
+			}
+		}
+	}
 }
