@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -66,9 +67,7 @@ func edited(t *testing.T, tensors map[string]tensorEdit, constants map[string]fl
 		}
 	}
 	all := map[string]float32{}
-	for name, x := range old.Constants {
-		all[name] = x
-	}
+	maps.Copy(all, old.Constants)
 	for name, x := range constants {
 		if all[name] = x; x == 0 {
 			delete(all, name)

@@ -352,11 +352,9 @@ func (p *planner) survey(ctx context.Context) error {
 		p.plan.Source.Commit = revision
 	}
 	p.sources = p.note(list)
-	for _, f := range list {
-		if f.File.Path == checkpoint.IndexFile && f.Err == nil && !named(list) {
-			p.unknown("which files hold the weights: %s, which names them, is not here yet", checkpoint.IndexFile)
-			p.plan.Fetch.UnknownFiles++
-		}
+	if reason := unnamed(list); reason != "" {
+		p.unknown("which files hold the weights: %s", reason)
+		p.plan.Fetch.UnknownFiles++
 	}
 	if p.release.Reference == nil {
 		return nil
@@ -373,11 +371,25 @@ func (p *planner) survey(ctx context.Context) error {
 	return nil
 }
 
-// named reports whether files with weights are among those wanted.
-func named(list []download.Found) bool {
-	return slices.ContainsFunc(list, func(f download.Found) bool {
-		return filepath.Ext(f.File.Path) == filepath.Ext(checkpoint.WeightsFile) && !absent(f)
-	})
+// unnamed says why it is not known which files hold the weights, or returns "".
+func unnamed(list []download.Found) string {
+	choice, index, shards := error(nil), false, false
+	for _, f := range list {
+		index = index || f.File.Path == checkpoint.IndexFile && f.Err == nil
+		shards = shards || filepath.Ext(f.File.Path) == filepath.Ext(checkpoint.WeightsFile) && !absent(f)
+		if absent(f) {
+			choice = f.Err
+		}
+	}
+	// A plugin that leaves open which of several files there is needs one of them.
+	found := slices.ContainsFunc(list, func(f download.Found) bool { return f.File.Optional && !absent(f) })
+	switch {
+	case index && !shards:
+		return checkpoint.IndexFile + ", which names them, is not here yet"
+	case choice != nil && !found:
+		return sizeProblem(choice)
+	}
+	return ""
 }
 
 // absent reports whether a file is one that need not be there, and is not.

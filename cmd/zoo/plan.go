@@ -15,6 +15,7 @@ import (
 // planCommand returns `zoo plan`.
 func (a *app) planCommand() *cobra.Command {
 	var from []string
+	var engine engineFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "plan NAME[@CONSTRAINT]",
@@ -29,7 +30,7 @@ forbids it. What cannot be told is said to be unknown: whatever the hub answers,
 if it answers, the exit code is 0 once the name is found in the catalog. Whether
 disk and memory are enough is in the fields "enough" of --json.`,
 		Example: `  zoo plan gemma-4-e2b
-  zoo plan gemma-4-e4b@^1 --offline
+  zoo plan gemma-4-e4b@^1 --offline --context 8192
   zoo plan gemma-4-e2b --from ~/models/gemma-4-E2B-it-qat-mobile-transformers --json`,
 		GroupID:           groupModels,
 		Args:              args(1, 1, "the name of a model"),
@@ -39,7 +40,7 @@ disk and memory are enough is in the fields "enough" of --json.`,
 			if err != nil {
 				return err
 			}
-			p, err := z.Plan(cmd.Context(), args[0])
+			p, err := z.Plan(cmd.Context(), args[0], engine.options()...)
 			if err != nil {
 				return err
 			}
@@ -49,7 +50,13 @@ disk and memory are enough is in the fields "enough" of --json.`,
 			return a.table(func(w io.Writer) { showPlan(w, p) })
 		},
 	}
-	cmd.Flags().StringArrayVar(&from, "from", nil, "folder to take source files from; may be repeated")
+	flags := cmd.Flags()
+	flags.StringArrayVar(&from, "from", nil, "folder to take source files from; may be repeated")
+	flags.StringVar(&engine.backend, "backend", sdk.AutoBackend, "what would run the model: auto, cpu or metal")
+	flags.StringVar(&engine.cache, "kv", "", "type of cached keys and values: float, half or int8 (default int8 where the model has scales for it)")
+	flags.IntVar(&engine.context, "context", 0, "most tokens of the conversation; 0 takes what the model was made for and the memory allows")
+	tablesFlag(cmd, &engine.tables)
+	allowConfig(flags, "backend", "kv", "context")
 	_ = cmd.MarkFlagDirname("from")
 	jsonFlag(cmd, &asJSON)
 	return cmd
