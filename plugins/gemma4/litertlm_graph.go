@@ -3,6 +3,7 @@ package gemma4
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -164,7 +165,7 @@ func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tenso
 	if module == "" {
 		return &TensorError{Tensor: shorten(weight.Name), Problem: "a fully connected layer of the decoder whose name is not known"}
 	}
-	if bias := g.input(o, 2); bias != nil {
+	if bias := g.input(o, 2); bias != nil && (len(bias.Data) == 0 || slices.ContainsFunc(bias.Data, func(b byte) bool { return b != 0 })) {
 		return &TensorError{Tensor: fullName(module), Problem: "it has a bias, which the family does not have"}
 	}
 	if _, twice := s.linears[module]; twice {
