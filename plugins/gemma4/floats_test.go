@@ -206,7 +206,9 @@ func TestShardsRefused(t *testing.T) {
 			return nil
 		}, fault.ErrIntegrity, "the index says"},
 		{"a tensor that is nowhere", func(t *testing.T, dir string) error {
-			index(t, dir, func(s string) string { return strings.Replace(s, `model.language_model.norm.weight`, `model.norm.weight`, 1) })
+			index(t, dir, func(s string) string {
+				return strings.Replace(s, `model.language_model.norm.weight`, `model.norm.weight`, 1)
+			})
 			return nil
 		}, fault.ErrIntegrity, "the index says"},
 		{"a shard outside of the folder", func(t *testing.T, dir string) error {
