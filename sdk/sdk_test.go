@@ -473,7 +473,7 @@ func TestInfo(t *testing.T) {
 	got := m.Info()
 	want := sdk.Info{
 		Name: "demo", Version: "1.0.0", Pack: got.Pack, PackBytes: got.PackBytes, Plugin: got.Plugin,
-		Backend: "cpu", Kernels: got.Kernels, Why: "asked for", Threads: 3, Context: 512, Cache: "float", Activations: "float",
+		Backend: "cpu", Kernels: got.Kernels, Why: "asked for", Threads: 3, Context: 512, Cache: "float", Activations: "float", Tables: "mapped",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -506,6 +506,16 @@ func TestListShowRemove(t *testing.T) {
 	}
 }
 
+// builtin returns the catalog in the binary.
+func builtin(t *testing.T) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	z := client(t, installed(t), sdk.WithToken("hf_secret"), sdk.WithEndpoint("http://user:password@hub.example"))
@@ -513,10 +523,10 @@ func TestDoctor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !d.Exists || !d.Writable || !d.Offline || !d.Token || d.Used.PackBytes == 0 || d.Models != 3 || len(d.Problems) != 0 {
+	if !d.Exists || !d.Writable || !d.Offline || !d.Token || d.Used.PackBytes == 0 || d.Models != len(builtin(t).Models) || len(d.Problems) != 0 {
 		t.Errorf("%+v", d)
 	}
-	if len(d.Backends) != 2 || d.Backends[0].Name != "metal" || d.Backends[1].Name != "cpu" || len(d.Plugins) != 1 {
+	if len(d.Backends) != 2 || d.Backends[0].Name != "metal" || d.Backends[1].Name != "cpu" || len(d.Plugins) != 2 {
 		t.Errorf("%+v", d)
 	}
 	first := true // that is available, which is taken
@@ -555,7 +565,7 @@ models:
 	}
 	z := client(t, t.TempDir(), sdk.WithCatalog(file))
 	models, err := z.Models(t.Context())
-	if err != nil || len(models) != 4 {
+	if want := len(builtin(t).Models) + 1; err != nil || len(models) != want {
 		t.Fatalf("%d models, %v", len(models), err)
 	}
 	for ref, want := range map[string]string{"mine": "mine", "e2b": "mine", "gemma4-e2b": "gemma-4-e2b", "demo": "demo"} {
