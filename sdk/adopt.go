@@ -201,12 +201,12 @@ func checkOrigin(dir string, record *zoo.Record) error {
 			SHA256 string `json:"sha256"`
 		} `json:"source"`
 	}
+	if err := json.Unmarshal(data, &origin); err != nil {
+		return fmt.Errorf("%w: %s: not the JSON it should be: %w", fault.ErrIntegrity, zoo.GoldenFile, err)
+	}
 	bad := func(format string, args ...any) error {
 		return fault.WithHint(fmt.Errorf("%w: %s: %s", fault.ErrIntegrity, zoo.GoldenFile, fmt.Sprintf(format, args...)),
 			fmt.Sprintf("make the reference values from the very files and with the grid that `zoo show --json %s` lists", record.Name()))
-	}
-	if err := json.Unmarshal(data, &origin); err != nil {
-		return bad("not the JSON it should be: %v", err)
 	}
 	if want := record.Release.Recipe["grid"]; want != "" && origin.Grid != "" && origin.Grid != want {
 		return bad("the values are for weights on the grid %q, the pack's are on %q", origin.Grid, want)
