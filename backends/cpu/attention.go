@@ -46,15 +46,15 @@ func newAttention(e *executor, o *program.Attention) *attention {
 	c := e.p.Caches[o.Cache]
 	a := &attention{e: e, cache: o.Cache, query: o.Query, out: o.Out, heads: o.Heads, scale: o.Scale, perKV: o.Heads / c.KVHeads}
 	if e.opts.Cache == backends.CacheInt8 {
-		sizes := e.kernels.Tiles()
-		a.wide = cut(nil, a.perKV, planes24, sizes)
+		sizes := rowTiles(e.kernels.Tiles(), planes24)
+		a.wide = cut(nil, a.perKV, sizes)
 		most := 0
 		for _, n := range sizes {
-			if n <= splitHeads*planes24 {
+			if n <= splitHeads {
 				most++
 			}
 		}
-		a.narrow = cut(nil, a.perKV, planes24, sizes[:most])
+		a.narrow = cut(nil, a.perKV, sizes[:most])
 		a.keyScales, a.valueScales = lanes(c.KeyScale), lanes(c.ValueScale)
 		return a
 	}

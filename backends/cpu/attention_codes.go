@@ -60,7 +60,7 @@ func (a *attention) codes(s *scratch, p part, from, to int, sums, largest, total
 	at := p.row*a.heads + p.head
 	q := &a.e.queries
 	s.final = kernels.Final{
-		Groups: 1, Rows: heads, Planes: planes24, Starts: q.starts[at:], Steps: q.steps[at:], Mul: a.scale,
+		Rows: heads, Planes: planes24, Starts: q.starts[at:], Steps: q.steps[at:], Mul: a.scale,
 	}
 	a.multiply(s, s.weights, backends.BlockPositions, page.keyCodes[(p.kv*pageRows+first)*c.keyBytes():],
 		q.words[at*planes24*words:], kernels.Shape{Bits: 8, Blocks: rows, Stride: c.keyBytes(), Steps: words}, a.keyScales)
@@ -77,7 +77,7 @@ func (a *attention) codes(s *scratch, p part, from, to int, sums, largest, total
 	}
 	k.Interleave(s.weightWords, heads*planes24, s.digits[:heads*planes24*size], heads*planes24)
 	blocks := c.valueBlocks()
-	s.final = kernels.Final{Groups: 1, Rows: heads, Planes: planes24, Starts: s.starts, Steps: s.steps, Mul: 1}
+	s.final = kernels.Final{Rows: heads, Planes: planes24, Starts: s.starts, Steps: s.steps, Mul: 1}
 	dst, stride := sums, c.HeadDim
 	if stride%quant.BlockRows != 0 { // the last block reaches past the head
 		dst, stride = s.padded, blocks*quant.BlockRows
@@ -95,7 +95,7 @@ func (a *attention) codes(s *scratch, p part, from, to int, sums, largest, total
 // codes with the digits of heads, as s.final says, with the same scales for all blocks.
 func (a *attention) multiply(s *scratch, dst []float32, stride int, codes []byte, x []uint32, sh kernels.Shape, scales []byte) {
 	f := &s.final
-	sh.Groups, sh.Rows = 1, f.Rows*f.Planes
+	sh.Rows = f.Rows * f.Planes
 	most := max(1, maxTotals/(sh.Rows*quant.BlockRows))
 	for first, blocks := 0, sh.Blocks; first < blocks; first += sh.Blocks {
 		sh.Blocks = min(most, blocks-first)

@@ -84,6 +84,8 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 		return nil, err
 	}
 	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, tables: tables, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows)}, w: w}
+	c.e.tilings = newTilings(func(planes int) []int { return rowTiles(b.kernels.Tiles(), planes) })
+	c.e.grouped = newTilings(b.kernels.GroupTiles)
 	c.e.planes, c.e.limit = fixedPoint(opts.Activations)
 	c.buffers()
 	for i, op := range p.Ops {
@@ -139,13 +141,14 @@ type compiler struct {
 }
 
 // needs is how much scratch memory the operations take at most.
-type needs struct{ digits, totals, sharers, headDim int }
+type needs struct{ digits, totals, groups, sharers, headDim int }
 
 // scratch returns a worker's memory.
 func (n needs) scratch() scratch {
 	return scratch{
 		digits:  make([]uint32, n.digits),
 		totals:  make([]int32, n.totals),
+		sums32:  make([]int32, n.groups),
 		gate:    make([]float32, n.totals),
 		up:      make([]float32, n.totals),
 		weights: make([]float32, n.sharers*backends.BlockPositions),
@@ -386,13 +389,16 @@ func (c *compiler) operand(q *quantize, grid float32, planes int) *operand {
 	if n == len(c.digits) {
 		c.digits = append(c.digits, &digits{})
 	}
-	words := q.m.Steps() * q.m.StepCols() / 4
-	c.digits[n].grow(c.rows(), words*planes, q.m.Groups())
-	c.need.digits = max(c.need.digits, quantizeRows*words*planes)
+	o := &operand{grid: grid, planes: planes, words: q.m.Steps() * q.m.StepCols() / 4, digits: c.digits[n]}
+	if q.m.Group > 0 {
+		o.groups = q.m.Groups()
+	}
+	o.grow(c.rows(), o.words*planes, o.groups)
+	c.need.groups = max(c.need.groups, o.groups)
+	c.need.digits = max(c.need.digits, quantizeRows*o.words*planes)
 	tiles := c.e.kernels.Tiles()
 	// Gate and up take two blocks at least.
-	c.need.totals = max(c.need.totals, maxTotals, 2*min(tiles[len(tiles)-1], c.rows()*planes)*q.m.Groups()*quant.BlockRows)
-	o := &operand{grid: grid, planes: planes, words: words, digits: c.digits[n]}
+	c.need.totals = max(c.need.totals, maxTotals, 2*min(tiles[len(tiles)-1], c.rows()*planes)*quant.BlockRows)
 	q.operands = append(q.operands, o)
 	return o
 }

@@ -59,7 +59,8 @@ type executor struct {
 	// of the step under way
 	rows    []backends.Row
 	live    int
-	tilings tilings
+	tilings tilings // of rows for products without groups
+	grouped tilings // and with
 	plan    plan
 	queries queryDigits // of the attention at hand
 	layer   int         // the next to trace; -1 stands for what comes before the first
@@ -206,7 +207,16 @@ func (e *executor) keep(buffers []program.BufferID) {
 // setLive sets how many rows the operations that follow work on.
 func (e *executor) setLive(n int) {
 	e.live = n
-	e.tilings.cut(n, e.kernels.Tiles())
+	e.tilings.cut(n)
+	e.grouped.cut(n)
+}
+
+// tiles returns how the live rows of an operand are cut.
+func (e *executor) tiles(o *operand) []tile {
+	if o.groups > 0 {
+		return e.grouped[o.planes-1].tiles
+	}
+	return e.tilings[o.planes-1].tiles
 }
 
 // scratch is a worker's memory.
@@ -215,6 +225,8 @@ type scratch struct {
 	totals   []int32  // of the blocks at hand
 	gate, up []float32
 	final    kernels.Final
+	groups   kernels.GroupActivations
+	sums32   []int32 // of the groups of a row
 
 	weights           []float32 // [heads of a unit, 256]
 	sums              []float32 // [heads of a unit, dim]
@@ -230,7 +242,7 @@ type scratch struct {
 // bytes returns the memory held.
 func (s *scratch) bytes() int64 {
 	floats := len(s.gate) + len(s.up) + len(s.weights) + len(s.sums) + len(s.largest) + len(s.totalsOf) + len(s.steps) + len(s.padded)
-	return int64(4*(len(s.digits)+len(s.totals)+len(s.weightWords)+floats) + 8*len(s.starts) + len(s.codes))
+	return int64(4*(len(s.digits)+len(s.totals)+len(s.sums32)+len(s.weightWords)+floats) + 8*len(s.starts) + len(s.codes))
 }
 
 // traceBefore shows the state where operation op of the program begins the first layer or follows the end of a layer.

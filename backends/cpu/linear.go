@@ -23,17 +23,17 @@ type product struct {
 	data    []byte
 	operand *operand
 	out     float32 // output grid
-	mul     float32
+	scale   float32 // of the result
 
 	// of the matrix
-	blockBytes, codeBytes, groups, groupSteps int
+	blockBytes, codeBytes int
 }
 
 // newProduct binds a matrix.
-func newProduct(m quant.Matrix, data []byte, o *operand, out, mul float32) product {
+func newProduct(m quant.Matrix, data []byte, o *operand, out, scale float32) product {
 	return product{
-		m: m, data: data, operand: o, out: out, mul: mul,
-		blockBytes: m.BlockBytes(), codeBytes: m.BlockCodeBytes(), groups: m.Groups(), groupSteps: m.Steps() / m.Groups(),
+		m: m, data: data, operand: o, out: out, scale: scale,
+		blockBytes: m.BlockBytes(), codeBytes: m.BlockCodeBytes(),
 	}
 }
 
@@ -43,7 +43,10 @@ func (p *product) batch(tiles []tile) int {
 	for _, t := range tiles {
 		most = max(most, t.rows)
 	}
-	n := maxTotals / (most * p.operand.planes * p.groups * quant.BlockRows)
+	if p.operand.groups == 0 { // else there are no totals, and as many floats
+		most *= p.operand.planes
+	}
+	n := maxTotals / (most * quant.BlockRows)
 	if len(tiles) > 1 {
 		n = min(n, maxCodes/p.blockBytes)
 	}
@@ -63,7 +66,7 @@ func (p *product) dot(e *executor, totals []int32, t tile, first, n int) {
 // shape returns that of n blocks with the rows of a tile.
 func (p *product) shape(t tile, n int) kernels.Shape {
 	return kernels.Shape{
-		Bits: p.m.Bits, Rows: t.rows * p.operand.planes, Blocks: n, Stride: p.blockBytes, Groups: p.groups, Steps: p.groupSteps,
+		Bits: p.m.Bits, Rows: t.rows * p.operand.planes, Blocks: n, Stride: p.blockBytes, Steps: p.m.Steps(),
 	}
 }
 
@@ -72,12 +75,35 @@ func (p *product) shape(t tile, n int) kernels.Shape {
 func (p *product) finish(e *executor, s *scratch, dst []float32, stride int, totals []int32, t tile, first, every, n int) {
 	o := p.operand
 	s.final = kernels.Final{
-		Blocks: n, Groups: p.groups, Rows: t.rows, Planes: o.planes, Every: every,
-		Half: p.m.Group > 0, ScaleStride: every * p.blockBytes,
-		Starts: o.starts[t.first*p.groups:], Steps: o.steps[t.first:],
-		Out: p.out, Mul: p.mul,
+		Blocks: n, Rows: t.rows, Planes: o.planes, Every: every,
+		ScaleStride: every * p.blockBytes,
+		Starts:      o.starts[t.first:], Steps: o.steps[t.first:],
+		Out: p.out, Mul: p.scale,
 	}
 	e.kernels.Finish(dst, stride, totals, p.data[first*p.blockBytes+p.codeBytes:], &s.final)
+}
+
+// mul computes n blocks from the first on for the rows of a tile: dst[row*stride + i*16 + lane].
+func (p *product) mul(e *executor, s *scratch, dst []float32, stride int, t tile, first, n int) {
+	if p.operand.groups == 0 {
+		p.dot(e, s.totals, t, first, n)
+		p.finish(e, s, dst, stride, s.totals, t, first, 1, n)
+		return
+	}
+	o := p.operand
+	s.groups = kernels.GroupActivations{Words: o.tile(t), Starts: o.groupStarts(t), Steps: o.steps[t.first:][:t.rows]}
+	e.kernels.MulGroups(dst, stride, p.bytes(first, first+n), &s.groups, kernels.GroupShape{
+		Bits: p.m.Bits, Rows: t.rows, Planes: o.planes, Blocks: n, Stride: p.blockBytes, Groups: o.groups,
+	})
+	for r := range t.rows {
+		row := dst[r*stride:][:n*quant.BlockRows]
+		if p.out != 0 {
+			e.kernels.Grid(row, p.out)
+		}
+		if p.scale != 1 {
+			e.kernels.Norm(row, row, nil, p.scale)
+		}
+	}
 }
 
 // linear is the task of program.Linear over codes; a unit is a block of a part.
@@ -127,14 +153,13 @@ func (l *linear) part(s *scratch, p *linearPart, first, end int) {
 	if first >= end {
 		return
 	}
-	tiles := l.e.tilings[p.operand.planes-1]
+	tiles := l.e.tiles(p.operand)
 	buf := &l.e.buf[p.out]
 	whole := min(end, p.rows/quant.BlockRows)
 	for n := p.batch(tiles); first < whole; first += n {
 		n = min(n, whole-first)
 		for _, t := range tiles {
-			p.dot(l.e, s.totals, t, p.firstBlock+first, n)
-			p.finish(l.e, s, buf.data[t.first*buf.cols+first*quant.BlockRows:], buf.cols, s.totals, t, p.firstBlock+first, 1, n)
+			p.mul(l.e, s, buf.data[t.first*buf.cols+first*quant.BlockRows:], buf.cols, t, p.firstBlock+first, n)
 		}
 	}
 	if first == end {
@@ -142,8 +167,7 @@ func (l *linear) part(s *scratch, p *linearPart, first, end int) {
 	}
 	// The last block reaches past the part.
 	for _, t := range tiles {
-		p.dot(l.e, s.totals, t, p.firstBlock+first, 1)
-		p.finish(l.e, s, s.gate, quant.BlockRows, s.totals, t, p.firstBlock+first, 1, 1)
+		p.mul(l.e, s, s.gate, quant.BlockRows, t, p.firstBlock+first, 1)
 		for r := range t.rows {
 			copy(l.e.row(p.out, t.first+r)[first*quant.BlockRows:], s.gate[r*quant.BlockRows:][:quant.BlockRows])
 		}
@@ -174,7 +198,7 @@ func (g *gateUp) prepare() (units, work int) {
 func (g *gateUp) do(worker, first, end int) {
 	s := &g.e.scratch[worker]
 	// Gate and up have as many digits, on whatever grids.
-	tiles := g.e.tilings[g.gate.operand.planes-1]
+	tiles := g.e.tiles(g.gate.operand)
 	for n := max(1, g.gate.batch(tiles)/2); first < end; first += n {
 		n = min(n, end-first)
 		for _, t := range tiles {
@@ -191,12 +215,20 @@ func (g *gateUp) weights(worker, workers int) []byte {
 
 // tile computes n pairs of blocks for the rows of a tile.
 func (g *gateUp) tile(s *scratch, t tile, first, n int) {
-	p := &g.gate
-	g.e.kernels.DotPairs(s.totals, p.bytes(2*first, 2*(first+n)), p.operand.tile(t), g.up.operand.tile(t), p.shape(t, 2*n))
-	sums := t.rows * p.operand.planes * p.groups * quant.BlockRows
 	cols := n * quant.BlockRows
-	p.finish(g.e, s, s.gate, cols, s.totals, t, 2*first, 2, n)
-	g.up.finish(g.e, s, s.up, cols, s.totals[sums:], t, 2*first+1, 2, n)
+	if g.gate.operand.groups > 0 {
+		// The blocks of both in the order in which they lie in memory.
+		for i := range n {
+			g.gate.mul(g.e, s, s.gate[i*quant.BlockRows:], cols, t, 2*(first+i), 1)
+			g.up.mul(g.e, s, s.up[i*quant.BlockRows:], cols, t, 2*(first+i)+1, 1)
+		}
+	} else {
+		p := &g.gate
+		g.e.kernels.DotPairs(s.totals, p.bytes(2*first, 2*(first+n)), p.operand.tile(t), g.up.operand.tile(t), p.shape(t, 2*n))
+		sums := t.rows * p.operand.planes * quant.BlockRows
+		p.finish(g.e, s, s.gate, cols, s.totals, t, 2*first, 2, n)
+		g.up.finish(g.e, s, s.up, cols, s.totals[sums:], t, 2*first+1, 2, n)
+	}
 	size := t.rows * cols
 	g.e.kernels.GELUMul(s.gate[:size], s.gate[:size], s.up[:size])
 	if g.feeds != nil && g.e.live == 1 {

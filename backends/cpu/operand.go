@@ -29,23 +29,37 @@ func fixedPoint(a backends.Activations) (planes int, limit float32) {
 // tile is a run of rows whose activations are multiplied at once.
 type tile struct{ first, rows int }
 
-// tilings holds, for each number of digits, how the live rows are cut.
-type tilings [kernels.MaxPlanes][]tile
+// tiling is how the live rows are cut, for one number of digits.
+type tiling struct {
+	sizes []int // of tiles, rising
+	tiles []tile
+}
 
-// cut divides n rows into the largest tiles that the kernels take.
-func (t *tilings) cut(n int, sizes []int) {
+// tilings are those for each number of digits.
+type tilings [kernels.MaxPlanes]tiling
+
+// newTilings returns tilings with such sizes.
+func newTilings(sizes func(planes int) []int) (t tilings) {
 	for p := range t {
-		t[p] = cut(t[p][:0], n, p+1, sizes)
+		t[p].sizes = sizes(p + 1)
+	}
+	return t
+}
+
+// cut divides n rows into the largest tiles.
+func (t *tilings) cut(n int) {
+	for p := range t {
+		t[p].tiles = cut(t[p].tiles[:0], n, t[p].sizes)
 	}
 }
 
-// cut appends tiles of n rows of so many digits to a list: the largest that the sizes allow.
-func cut(tiles []tile, n, planes int, sizes []int) []tile {
+// cut appends tiles of n rows to a list: the largest of the sizes.
+func cut(tiles []tile, n int, sizes []int) []tile {
 	for first := 0; first < n; {
 		rows := 1
 		for _, size := range sizes {
-			if size%planes == 0 && size/planes <= n-first {
-				rows = size / planes
+			if size <= n-first {
+				rows = size
 			}
 		}
 		tiles = append(tiles, tile{first, rows})
@@ -54,11 +68,22 @@ func cut(tiles []tile, n, planes int, sizes []int) []tile {
 	return tiles
 }
 
+// rowTiles returns how many rows of so many digits make the tiles of the kernels.
+func rowTiles(sizes []int, planes int) (rows []int) {
+	for _, size := range sizes {
+		if size%planes == 0 {
+			rows = append(rows, size/planes)
+		}
+	}
+	return rows
+}
+
 // operand is a batch's activations as digits of integers, on one grid.
 type operand struct {
 	grid   float32 // the static step, or 0 for fixed point
 	planes int     // digits of an integer
 	words  int     // of a row and plane: four digits each
+	groups int     // of columns with scales of their own in the matrix, 0 for none
 	*digits
 }
 
@@ -67,14 +92,17 @@ type operand struct {
 type digits struct {
 	words  []uint32  // for each tile [word][row, plane]
 	steps  []float32 // of each row
-	starts []float64 // of each row and group, [rows, groups]: what the codes' midpoint adds
+	starts []float64 // of each row: what the codes' midpoint adds
+	// byGroup holds the same of each group, for each tile [group][row].
+	byGroup []int64
 }
 
 // grow makes room for as many rows, words and groups.
 func (d *digits) grow(rows, words, groups int) {
 	d.words = atLeast(d.words, rows*words)
 	d.steps = atLeast(d.steps, rows)
-	d.starts = atLeast(d.starts, rows*groups)
+	d.starts = atLeast(d.starts, rows)
+	d.byGroup = atLeast(d.byGroup, rows*groups)
 }
 
 // atLeast returns s, or zeros if it is shorter than n.
@@ -86,13 +114,18 @@ func atLeast[T any](s []T, n int) []T {
 }
 
 // bytes returns the memory held.
-func (d *digits) bytes() int64 { return int64(4*len(d.words) + 4*len(d.steps) + 8*len(d.starts)) }
+func (d *digits) bytes() int64 {
+	return int64(4*len(d.words) + 4*len(d.steps) + 8*len(d.starts) + 8*len(d.byGroup))
+}
 
 // tile returns the words of a tile.
 func (o *operand) tile(t tile) []uint32 {
 	n := o.words * o.planes
 	return o.digits.words[t.first*n:][:t.rows*n]
 }
+
+// groupStarts returns what the codes' midpoint adds to the groups of a tile.
+func (o *operand) groupStarts(t tile) []int64 { return o.byGroup[t.first*o.groups:][:t.rows*o.groups] }
 
 // quantizeRows is the number of rows of a tile whose digits are laid side by side at once.
 const quantizeRows = 4
@@ -111,7 +144,7 @@ type quantize struct {
 // prepare implements task.
 func (q *quantize) prepare() (units, work int) {
 	for _, o := range q.operands {
-		for _, t := range q.e.tilings[o.planes-1] {
+		for _, t := range q.e.tiles(o) {
 			units += parts(t)
 		}
 	}
@@ -126,7 +159,7 @@ func (q *quantize) do(worker, first, end int) {
 	s := &q.e.scratch[worker]
 	u := 0
 	for _, o := range q.operands {
-		for _, t := range q.e.tilings[o.planes-1] {
+		for _, t := range q.e.tiles(o) {
 			for p := range parts(t) {
 				if u >= first && u < end {
 					q.rows(s, o, t, p*quantizeRows)
@@ -146,35 +179,39 @@ func (q *quantize) rows(s *scratch, o *operand, t tile, at int) {
 			o.starts[0] = -float64(q.m.Midpoint()) * float64(q.fed.sum.Load())
 			return
 		}
-		q.row(dst, o, t.first)
+		q.row(s, dst, o, t, 0)
 		return
 	}
 	n := min(quantizeRows, t.rows-at)
 	size := o.planes * o.words
 	for r := range n {
-		q.row(s.digits[r*size:][:size], o, t.first+at+r)
+		q.row(s, s.digits[r*size:][:size], o, t, at+r)
 	}
 	q.e.kernels.Interleave(dst[at*o.planes:], t.rows*o.planes, s.digits[:n*size], n*o.planes)
 }
 
-// row makes the digits of one row, plane after plane.
-func (q *quantize) row(dst []uint32, o *operand, r int) {
-	x := q.e.row(q.in, r)
-	if used := (len(x) + 3) / 4; used < o.words {
+// row makes the digits of row r of a tile, plane after plane.
+func (q *quantize) row(s *scratch, dst []uint32, o *operand, t tile, r int) {
+	x := q.e.row(q.in, t.first+r)
+	step, lo, hi := o.grid, float32(-128), float32(127)
+	if step == 0 {
+		step, lo, hi = q.e.kernels.MaxAbs(x)/q.e.limit, -q.e.limit, q.e.limit
+	}
+	o.steps[t.first+r] = step
+	midpoint := int64(q.m.Midpoint())
+	if o.groups == 0 {
+		o.starts[t.first+r] = -float64(midpoint) * float64(q.e.digits(dst, x, o.planes, step, lo, hi))
+		return
+	}
+	sums, starts := s.sums32[:o.groups], o.groupStarts(t)
+	if step == 0 {
 		clear(dst)
-	}
-	var sum int64
-	if o.grid != 0 {
-		o.steps[r] = o.grid
-		sum = q.e.kernels.Quantize(dst, x, o.planes, o.grid, -128, 127)
+		clear(sums)
 	} else {
-		o.steps[r], sum = q.e.fixed(dst, x, o.planes, q.e.limit)
+		q.e.kernels.QuantizeGroups(dst, sums, x, o.planes, step, lo, hi)
 	}
-	midpoint := -float64(q.m.Midpoint())
-	if groups := q.m.Groups(); q.m.Group > 0 {
-		sumGroups(o.starts[r*groups:][:groups], dst, o.planes, q.m.Group/4, midpoint)
-	} else {
-		o.starts[r] = midpoint * float64(sum)
+	for g, sum := range sums {
+		starts[g*t.rows+r] = -midpoint * int64(sum)
 	}
 }
 
@@ -183,25 +220,16 @@ func (q *quantize) row(dst []uint32, o *operand, r int) {
 // the step not a number, and with it every product.
 func (e *executor) fixed(dst []uint32, x []float32, planes int, limit float32) (step float32, sum int64) {
 	step = e.kernels.MaxAbs(x) / limit
-	if step == 0 {
-		clear(dst)
-		return 0, 0
-	}
-	return step, e.kernels.Quantize(dst, x, planes, step, -limit, limit)
+	return step, e.digits(dst, x, planes, step, -limit, limit)
 }
 
-// sumGroups sets starts to the sums of the integers of each group, times factor. A group has so many words in each plane.
-func sumGroups(starts []float64, row []uint32, planes, words int, factor float64) {
-	for g := range starts {
-		total, weight := int64(0), int64(1)
-		for p := range planes {
-			sum := int32(0)
-			for _, w := range row[p*len(row)/planes+g*words:][:words] {
-				sum += int32(int8(w)) + int32(int8(w>>8)) + int32(int8(w>>16)) + int32(int8(w>>24))
-			}
-			total += int64(sum) * weight
-			weight <<= 8
-		}
-		starts[g] = factor * float64(total)
+// digits makes digits of x on a grid, zeros where its step is 0, and returns the sum of the integers.
+func (e *executor) digits(dst []uint32, x []float32, planes int, step, lo, hi float32) int64 {
+	if used := (len(x) + 3) / 4; step == 0 || used*planes < len(dst) {
+		clear(dst)
 	}
+	if step == 0 {
+		return 0
+	}
+	return e.kernels.Quantize(dst, x, planes, step, lo, hi)
 }

@@ -46,16 +46,16 @@ func dotTable(w io.Writer, isa string, tiles []int) {
 }
 
 // dotSignature is that of every dot kernel.
-const dotSignature = "func(totals *int32, w *byte, x, odd *uint32, blocks, stride, groups, steps int)"
+const dotSignature = "func(totals *int32, w *byte, x, odd *uint32, blocks, stride, steps int)"
 
 // dotLoops holds the registers of the loops around a kernel's innermost one.
 type dotLoops struct {
 	totals, w, x, steps reg.GPVirtual
 }
 
-// dotFrame declares a kernel and writes its loops over blocks and groups. body
-// writes the sums of one group: it advances w and x by what it reads, and
-// totals by what it writes. constants fills registers before all.
+// dotFrame declares a kernel and writes its loop over blocks. body writes the
+// sums of one block: it advances w and x by what it reads, and totals by what it
+// writes. constants fills registers before all.
 func dotFrame(c *build.Context, name, doc string, constants func(), body func(l dotLoops)) {
 	c.Function(name)
 	c.Attributes(attr.NOSPLIT)
@@ -68,17 +68,13 @@ func dotFrame(c *build.Context, name, doc string, constants func(), body func(l 
 	}
 	l := dotLoops{totals: load("totals", c.GP64()), w: load("w", c.GP64()), x: c.GP64(), steps: c.GP64()}
 	first, odd, blocks := load("x", c.GP64()), load("odd", c.GP64()), load("blocks", c.GP64())
-	block, group := c.GP64(), c.GP64()
+	block := c.GP64()
 	constants()
 	c.Label("block")
 	c.MOVQ(first, l.x)
 	c.MOVQ(l.w, block)
-	load("groups", group)
-	c.Label("group")
 	load("steps", l.steps)
 	body(l)
-	c.DECQ(group)
-	c.JNZ(operand.LabelRef("group"))
 	load("stride", l.w)
 	c.ADDQ(block, l.w)
 	c.XCHGQ(first, odd)
@@ -116,7 +112,7 @@ func (d *dot512) add() {
 	d.inPlace = d.fields()*d.rows <= sumRegisters
 	name := dotName(d.bits, d.rows, "AVX512")
 	doc := fmt.Sprintf("%s is Set.Dot for int%d and rows in tiles of %d.", name, d.bits, d.rows)
-	dotFrame(d.Context, name, doc, d.constants, d.group)
+	dotFrame(d.Context, name, doc, d.constants, d.block)
 }
 
 // constants fills the masks.
@@ -136,8 +132,8 @@ func (d *dot512) constants() {
 	}
 }
 
-// group writes the sums of one group.
-func (d *dot512) group(l dotLoops) {
+// block writes the sums of one block.
+func (d *dot512) block(l dotLoops) {
 	// A sum is ready for the next addition after some cycles: few rows take the
 	// sums of two or four steps.
 	fields := 1

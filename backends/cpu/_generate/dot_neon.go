@@ -41,14 +41,12 @@ func (d *dotNEON) add() {
 	name := dotName(d.bits, d.rows, "NEON")
 	d.function(name, fmt.Sprintf("%s is Set.Dot for int%d and rows in tiles of %d.", name, d.bits, d.rows), dotSignature)
 	totals, block, first, odd := d.load("totals"), d.load("w"), d.load("x"), d.load("odd")
-	blocks, stride, groups, steps := d.load("blocks"), d.load("stride"), d.load("groups"), d.load("steps")
-	w, x, group, left := d.x(), d.x(), d.x(), d.x()
+	blocks, stride, steps := d.load("blocks"), d.load("stride"), d.load("steps")
+	w, x, left := d.x(), d.x(), d.x()
 	d.registers()
 	d.label("block")
 	d.op("MOVD", first, x)
 	d.op("MOVD", block, w)
-	d.op("MOVD", groups, group)
-	d.label("group")
 	d.op("MOVD", steps, left)
 	d.clear()
 	d.label("step")
@@ -56,8 +54,6 @@ func (d *dotNEON) add() {
 	d.op("SUBS", imm(1), left, left)
 	d.op("BNE", "step")
 	d.store(totals)
-	d.op("SUBS", imm(1), group, group)
-	d.op("BNE", "group")
 	d.op("ADD", stride, block, block)
 	d.op("MOVD", first, x)
 	d.op("MOVD", odd, first)
@@ -177,7 +173,7 @@ func (d *dotNEON) field(codes vreg, j int) vreg {
 	return v
 }
 
-// store writes the totals of a group, and advances totals.
+// store writes the totals of a block, and advances totals.
 func (d *dotNEON) store(totals xreg) {
 	for _, s := range d.digitSums {
 		d.op("VSHL", imm(7), s.as("S4"), s.as("S4"))

@@ -29,6 +29,7 @@ var amd64 = []struct {
 }{
 	{"dot", addDots},
 	{"dot_avx2", addDots256},
+	{"groups", addGroups},
 	{"sums", addSums},
 	{"attention", addAttention},
 	{"pointwise", addPointwise},
@@ -41,6 +42,7 @@ var forARM64 = []struct {
 	add  func(a *arm64)
 }{
 	{"dot", addDotsNEON},
+	{"groups", addGroupsNEON},
 	{"sums", addSumsNEON},
 	{"attention", addAttentionNEON},
 	{"pointwise", func(a *arm64) { describeNEON(a, pointwise) }},
@@ -71,6 +73,7 @@ func generate(dir string) error {
 	}
 	if err := writeGo(dir, "tables_arm64.go", func(w io.Writer) {
 		dotTable(w, "NEON", tilesNEON)
+		groupsTable(w, "NEON", groupTilesNEON)
 		sumsTable(w, simdNEON)
 		pointwiseTable(w, "NEON")
 	}); err != nil {
@@ -91,6 +94,8 @@ func generate(dir string) error {
 	return writeGo(dir, "tables_amd64.go", func(w io.Writer) {
 		dotTable(w, "AVX2", tiles256)
 		dotTable(w, "AVX512", tiles512)
+		groupsTable(w, "AVX2", groupTiles256)
+		groupsTable(w, "AVX512", groupTiles512)
 	})
 }
 

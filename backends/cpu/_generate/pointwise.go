@@ -23,6 +23,7 @@ func pointwise(m machine) {
 	peak(m)
 	for planes := 1; planes <= maxPlanes; planes++ {
 		quantize(m, planes)
+		quantizeGroups(m, planes)
 		for _, f := range finals {
 			finish(m, planes, f)
 		}
@@ -34,6 +35,7 @@ func pointwise(m machine) {
 	addMul(m)
 	scaleAdd(m)
 	div(m)
+	grid(m)
 	rotate(m)
 	geluMul(m)
 	softcap(m)
@@ -48,15 +50,17 @@ const maxPlanes = 3
 func pointwiseTable(w io.Writer, isa string) {
 	fmt.Fprintf(w, "\n// pointwise%s holds the pointwise kernels.\nvar pointwise%[1]s = pointwise{\n", isa)
 	for _, name := range []string{
-		"maxAbs", "peak", "norm", "normWeighted", "addNorm", "addNormWeighted", "addMul", "scaleAdd", "div", "rotate", "geluMul", "softcap", "largest", "expSum",
+		"maxAbs", "peak", "norm", "normWeighted", "addNorm", "addNormWeighted", "addMul", "scaleAdd", "div", "grid", "rotate", "geluMul", "softcap", "largest", "expSum",
 	} {
 		fmt.Fprintf(w, "\t%s: %[1]s%s,\n", name, isa)
 	}
-	fmt.Fprintf(w, "\tquantize: [MaxPlanes + 1]quantizeFunc{\n")
-	for planes := 1; planes <= maxPlanes; planes++ {
-		fmt.Fprintf(w, "\t\t%d: %s%s,\n", planes, quantizeName(planes), isa)
+	for _, name := range []string{"quantize", "quantizeGroups"} {
+		fmt.Fprintf(w, "\t%s: [MaxPlanes + 1]%[1]sFunc{\n", name)
+		for planes := 1; planes <= maxPlanes; planes++ {
+			fmt.Fprintf(w, "\t\t%d: %s%[1]d%[3]s,\n", planes, name, isa)
+		}
+		fmt.Fprint(w, "\t},\n")
 	}
-	fmt.Fprint(w, "\t},\n")
 	for _, f := range finals {
 		fmt.Fprintf(w, "\tfinish%s: [MaxPlanes + 1]finishFunc{\n", f.name)
 		for planes := 1; planes <= maxPlanes; planes++ {
@@ -201,6 +205,21 @@ func div(m machine) {
 	m.end()
 }
 
+// grid writes Set.Grid.
+func grid(m machine) {
+	m.begin("grid", "is Set.Grid.", append(floats("x"), field{"step", "float32"}), "")
+	step := m.paramVec("step")
+	overFloats(m, unroll, func(p []*word, i int) {
+		v := m.newVec()
+		m.load(v, p[0], i)
+		onGrid(m, v, step)
+		m.store(v, p[0], i)
+		m.freeVec(v)
+	}, "x")
+	m.freeVec(step)
+	m.end()
+}
+
 // rotate writes Set.Rotate for n pairs.
 func rotate(m machine) {
 	m.begin("rotate", "is Set.Rotate for n pairs.", floats("lo", "hi", "sin", "cos"), "")
@@ -274,6 +293,13 @@ func toGrid(m machine, v, step, lo, hi *vec) {
 	m.round(v, v)
 }
 
+// onGrid rounds v to the numbers of 8 bits times step.
+func onGrid(m machine, v, step *vec) {
+	toGrid(m, v, step, number(m, -128), number(m, 127))
+	m.float(v, v)
+	m.mul(v, v, step)
+}
+
 // quantizeName is the name of quantize without that of the instruction set.
 func quantizeName(planes int) string { return fmt.Sprintf("quantize%d", planes) }
 
@@ -286,14 +312,7 @@ func quantize(m machine, planes int) {
 	lower, upper, zero := m.newVec(), m.newVec(), m.constantVec(0)
 	m.set(lower, zero)
 	m.set(upper, zero)
-	pointers := []*word{m.param("x", 4), m.param("dst", 1)}
-	size := m.param("size", 1)
-	for range planes - 1 {
-		next := m.copyWord(pointers[len(pointers)-1])
-		m.advance(next, size)
-		pointers = append(pointers, next)
-	}
-	m.freeWord(size)
+	pointers := append([]*word{m.param("x", 4)}, planePointers(m, planes)...)
 	m.loop(m.param("n", 1), pointers, 1, func() {
 		n, t := m.newVec(), m.newVec()
 		m.load(n, pointers[0], 0)
@@ -303,20 +322,71 @@ func quantize(m machine, planes int) {
 		m.addInt(lower, lower, t)
 		m.shiftRight(t, n, 16)
 		m.addInt(upper, upper, t)
-		if planes > 1 {
-			// With 128 added to every digit, digits are the bytes of the sum.
-			bias := m.constantVec(0x80808080 >> (32 - 8*planes))
-			m.addInt(n, n, bias)
-			m.xor(n, n, bias)
-		}
-		for p := range planes {
-			m.storeByte(n, p, pointers[1+p], 0)
-		}
+		storeDigits(m, n, pointers[1:], 0)
 		m.freeVec(n, t)
 	})
 	m.fold(lower, m.addInt)
 	m.fold(upper, m.addInt)
 	m.retPair(lower, upper)
 	m.freeVec(step, lo, hi, lower, upper)
+	m.end()
+}
+
+// planePointers returns pointers to the planes of digits, which begin size bytes apart from dst on.
+func planePointers(m machine, planes int) []*word {
+	pointers := []*word{m.param("dst", 1)}
+	size := m.param("size", 1)
+	for range planes - 1 {
+		next := m.copyWord(pointers[len(pointers)-1])
+		m.advance(next, size)
+		pointers = append(pointers, next)
+	}
+	m.freeWord(size)
+	return pointers
+}
+
+// storeDigits writes the digits of integers as vector i of each plane, and changes n.
+func storeDigits(m machine, n *vec, planes []*word, i int) {
+	if len(planes) > 1 {
+		// With 128 added to every digit, digits are the bytes of the sum.
+		bias := m.constantVec(0x80808080 >> (32 - 8*len(planes)))
+		m.addInt(n, n, bias)
+		m.xor(n, n, bias)
+	}
+	for p, at := range planes {
+		m.storeByte(n, p, at, i)
+	}
+}
+
+// quantizeGroups writes Set.QuantizeGroups for at least one group.
+func quantizeGroups(m machine, planes int) {
+	m.begin(fmt.Sprintf("quantizeGroups%d", planes), fmt.Sprintf("is Set.QuantizeGroups for %d planes, size bytes apart, and at least one group.", planes), []field{
+		{"dst", "*uint32"}, {"size", "int"}, {"sums", "*int32"}, {"x", "*float32"}, {"groups", "int"}, {"step", "float32"}, {"lo", "float32"}, {"hi", "float32"},
+	}, "")
+	step, lo, hi := m.paramVec("step"), m.paramVec("lo"), m.paramVec("hi")
+	x, sums, digits := m.param("x", 4), m.param("sums", 4), planePointers(m, planes)
+	m.times(m.param("groups", 1), func() {
+		sum := m.newVec()
+		m.set(sum, m.constantVec(0))
+		for i := range groupCols / m.lanes() {
+			n := m.newVec()
+			m.load(n, x, i)
+			toGrid(m, n, step, lo, hi)
+			m.addInt(sum, sum, n)
+			storeDigits(m, n, digits, i)
+			m.freeVec(n)
+		}
+		m.fold(sum, m.addInt)
+		m.storeFirst(sum, sums)
+		m.freeVec(sum)
+		m.advanceBy(x, groupCols)
+		m.advanceBy(sums, 1)
+		for _, p := range digits {
+			m.advanceBy(p, groupCols)
+		}
+	})
+	m.freeWord(x, sums)
+	m.freeWord(digits...)
+	m.freeVec(step, lo, hi)
 	m.end()
 }

@@ -8,28 +8,25 @@ const blockRows = 16
 // final is a kind of Finish.
 type final struct {
 	name string
-	// half is for scales in float16 for each group, grid for results on a grid.
-	half, grid bool
+	grid bool // for results on a grid
 }
 
 // finals lists the kinds.
 var finals = []final{
-	{"Rows", false, false},
-	{"RowsGrid", false, true},
-	{"Groups", true, false},
-	{"GroupsGrid", true, true},
+	{"", false},
+	{"Grid", true},
 }
 
 // finishName is the name of finish without that of the instruction set.
 func finishName(planes int, f final) string { return fmt.Sprintf("finish%s%d", f.name, planes) }
 
-// finish writes Set.Finish. The totals of a row's groups are group numbers
-// apart, those of two blocks block numbers. Parameters that few need are read again where they are.
+// finish writes Set.Finish. The totals of two blocks are block numbers apart.
+// Parameters that few need are read again where they are.
 func finish(m machine, planes int, f final) {
 	params := []field{
-		{"dst", "*float32"}, {"stride", "int"}, {"totals", "*int32"}, {"block", "int"}, {"group", "int"},
+		{"dst", "*float32"}, {"stride", "int"}, {"totals", "*int32"}, {"block", "int"},
 		{"scales", "*byte"}, {"scaleStride", "int"}, {"starts", "*float64"}, {"steps", "*float32"},
-		{"blocks", "int"}, {"rows", "int"}, {"groups", "int"}, {"out", "float32"}, {"mul", "float32"},
+		{"blocks", "int"}, {"rows", "int"}, {"out", "float32"}, {"mul", "float32"},
 	}
 	m.begin(finishName(planes, f), fmt.Sprintf("is Set.Finish for %d planes.", planes), params, "")
 	by := func(p *word, name string) {
@@ -46,7 +43,7 @@ func finish(m machine, planes int, f final) {
 	dst, totals, scales := m.param("dst", 4), m.param("totals", 4), m.param("scales", 1)
 	m.times(m.param("blocks", 1), func() {
 		var rowScales []*vec
-		for i := 0; !f.half && i < vectors; i++ {
+		for i := range vectors {
 			s := m.newVec()
 			m.load(s, scales, i)
 			rowScales = append(rowScales, s)
@@ -57,17 +54,11 @@ func finish(m machine, planes int, f final) {
 			m.splat(step, steps, 0)
 			for i := range vectors {
 				sum := m.newVec()
-				if f.half {
-					sumGroups(m, sum, planes, i, step, from, scales, starts)
-				} else {
-					total(m, sum, planes, i, from, starts)
-					m.mul(sum, sum, step)
-					m.mul(sum, sum, rowScales[i])
-				}
+				total(m, sum, planes, i, from, starts)
+				m.mul(sum, sum, step)
+				m.mul(sum, sum, rowScales[i])
 				if f.grid {
-					toGrid(m, sum, out, number(m, -128), number(m, 127))
-					m.float(sum, sum)
-					m.mul(sum, sum, out)
+					onGrid(m, sum, out)
 				}
 				m.mul(sum, sum, mul)
 				m.store(sum, to, i)
@@ -76,7 +67,7 @@ func finish(m machine, planes int, f final) {
 			m.freeVec(step)
 			m.advanceBy(from, planes*blockRows)
 			m.advanceBy(steps, 1)
-			by(starts, "groups")
+			m.advanceBy(starts, 1)
 			by(to, "stride")
 		})
 		m.freeWord(to, from, starts, steps)
@@ -104,26 +95,4 @@ func total(m machine, dst *vec, planes, i int, from, start *word) {
 	m.addWide(w, start)
 	m.narrow(dst, w)
 	m.freeWide(w)
-}
-
-// sumGroups sets sum to the sum of the products of all groups.
-func sumGroups(m machine, sum *vec, planes, i int, step *vec, row, scales, start *word) {
-	m.set(sum, m.constantVec(0))
-	from, starts, s := m.copyWord(row), m.copyWord(start), m.copyWord(scales)
-	s.size = 2
-	m.times(m.param("groups", 1), func() {
-		y, scale := m.newVec(), m.newVec()
-		total(m, y, planes, i, from, starts)
-		m.mul(y, y, step)
-		m.loadHalf(scale, s, i)
-		m.mul(y, y, scale)
-		m.add(sum, sum, y)
-		m.freeVec(y, scale)
-		m.advanceBy(starts, 1)
-		m.advanceBy(s, blockRows)
-		group := m.param("group", 1)
-		m.advance(from, group)
-		m.freeWord(group)
-	})
-	m.freeWord(from, starts, s)
 }

@@ -83,12 +83,12 @@ type machine interface {
 
 	// load reads vector i from p on: lane l is element i*lanes + l.
 	load(dst *vec, p *word, i int)
-	// loadHalf is load of float16 as float32, for pointers of size 2. It is for full vectors only.
-	loadHalf(dst *vec, p *word, i int)
 	// splat sets all lanes to element i of p.
 	splat(dst *vec, p *word, i int)
 	// store writes vector i from p on.
 	store(v *vec, p *word, i int)
+	// storeFirst writes lane 0 to what p points at.
+	storeFirst(v *vec, p *word)
 	// storeByte writes byte number at (0 lowest) of every lane as vector i of p, whose size is 1.
 	// In a last round, up to three bytes after those of the active lanes are written
 	// with them, up to a multiple of four: v must be 0 in inactive lanes.

@@ -367,8 +367,6 @@ func (m *avx) load(dst *vec, p *word, i int) {
 	}
 }
 
-func (m *avx) loadHalf(dst *vec, p *word, i int) { m.c.VCVTPH2PS(m.memory(p, i, 2), vr(dst)) }
-
 func (m *avx) splat(dst *vec, p *word, i int) {
 	m.c.VBROADCASTSS(operand.Mem{Base: gp(p), Disp: 4 * i}, vr(dst))
 }
@@ -384,6 +382,8 @@ func (m *avx) store(v *vec, p *word, i int) {
 		m.c.VMASKMOVPS(vr(v), k, at)
 	}
 }
+
+func (m *avx) storeFirst(v *vec, p *word) { m.c.VMOVSS(vr(v).AsX(), operand.Mem{Base: gp(p)}) }
 
 func (m *avx) storeByte(v *vec, at int, p *word, i int) {
 	to := m.memory(p, i, 1)

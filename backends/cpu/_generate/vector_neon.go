@@ -352,15 +352,12 @@ func (m *neon) store(src *vec, p *word, i int) {
 	m.done()
 }
 
-func (m *neon) loadHalf(dst *vec, p *word, i int) {
-	m.a.op("FMOVD", m.at(p, i, 2), m.v(dst))
-	m.a.op2(fcvtl, m.v(dst), m.v(dst))
-}
-
 func (m *neon) splat(dst *vec, p *word, i int) {
 	m.a.op("FMOVS", mem(m.x(p), 4*i), m.v(dst))
 	m.a.op("VDUP", m.v(dst).as("S[0]"), m.v(dst).as("S4"))
 }
+
+func (m *neon) storeFirst(v *vec, p *word) { m.a.op("FMOVS", m.v(v), mem(m.x(p), 0)) }
 
 func (m *neon) storeByte(v *vec, at int, p *word, i int) {
 	// Halves of 16 bits are picked, then bytes of those.

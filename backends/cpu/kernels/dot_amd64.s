@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func dot2x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot2x1AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x1AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -22,12 +22,9 @@ TEXT ·dot2x1AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z3
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -95,8 +92,6 @@ done:
 	VPADDD    Z7, Z4, Z4
 	VMOVDQU32 Z4, (AX)
 	ADDQ      $+64, AX
-	DECQ      R10
-	JNZ       group
 	MOVQ      stride+40(FP), CX
 	ADDQ      R9, CX
 	XCHGQ     SI, DI
@@ -105,9 +100,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot2x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot2x2AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x2AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -123,12 +118,9 @@ TEXT ·dot2x2AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z3
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -171,8 +163,6 @@ step:
 	VPADDD        Z11, Z5, Z5
 	VMOVDQU32     Z5, 64(AX)
 	ADDQ          $+128, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -181,9 +171,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot2x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot2x3AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x3AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -199,12 +189,9 @@ TEXT ·dot2x3AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z3
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -262,8 +249,6 @@ step:
 	VPADDD        Z15, Z6, Z6
 	VMOVDQU32     Z6, 128(AX)
 	ADDQ          $+192, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -272,9 +257,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot2x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot2x4AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x4AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -290,12 +275,9 @@ TEXT ·dot2x4AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z3
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -368,8 +350,6 @@ step:
 	VPADDD        Z19, Z7, Z7
 	VMOVDQU32     Z7, 192(AX)
 	ADDQ          $+256, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -378,9 +358,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot2x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot2x6AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x6AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -396,12 +376,9 @@ TEXT ·dot2x6AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z3
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -504,8 +481,6 @@ step:
 	VPADDD        Z27, Z9, Z9
 	VMOVDQU32     Z9, 320(AX)
 	ADDQ          $+384, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -514,9 +489,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot2x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
-TEXT ·dot2x8AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x8AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -526,12 +501,9 @@ TEXT ·dot2x8AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -595,8 +567,6 @@ step:
 	VMOVDQU32     Z7, 384(AX)
 	VMOVDQU32     Z8, 448(AX)
 	ADDQ          $+512, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -605,9 +575,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot2x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
-TEXT ·dot2x12AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x12AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -617,12 +587,9 @@ TEXT ·dot2x12AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -710,8 +677,6 @@ step:
 	VMOVDQU32     Z11, 640(AX)
 	VMOVDQU32     Z12, 704(AX)
 	ADDQ          $+768, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -720,9 +685,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot2x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
-TEXT ·dot2x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x16AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -732,12 +697,9 @@ TEXT ·dot2x16AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -849,8 +811,6 @@ step:
 	VMOVDQU32     Z15, 896(AX)
 	VMOVDQU32     Z16, 960(AX)
 	ADDQ          $+1024, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -859,9 +819,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot2x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
-TEXT ·dot2x24AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot2x24AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -871,12 +831,9 @@ TEXT ·dot2x24AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -1036,8 +993,6 @@ step:
 	VMOVDQU32     Z23, 1408(AX)
 	VMOVDQU32     Z24, 1472(AX)
 	ADDQ          $+1536, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1046,9 +1001,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot4x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot4x1AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x1AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1060,12 +1015,9 @@ TEXT ·dot4x1AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z1
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -1129,8 +1081,6 @@ done:
 	VPADDD    Z3, Z2, Z2
 	VMOVDQU32 Z2, (AX)
 	ADDQ      $+64, AX
-	DECQ      R10
-	JNZ       group
 	MOVQ      stride+40(FP), CX
 	ADDQ      R9, CX
 	XCHGQ     SI, DI
@@ -1139,9 +1089,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot4x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot4x2AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x2AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1153,12 +1103,9 @@ TEXT ·dot4x2AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z1
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -1219,8 +1166,6 @@ done:
 	VPADDD    Z5, Z3, Z3
 	VMOVDQU32 Z3, 64(AX)
 	ADDQ      $+128, AX
-	DECQ      R10
-	JNZ       group
 	MOVQ      stride+40(FP), CX
 	ADDQ      R9, CX
 	XCHGQ     SI, DI
@@ -1229,9 +1174,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot4x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot4x3AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x3AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1243,12 +1188,9 @@ TEXT ·dot4x3AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z1
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -1280,8 +1222,6 @@ step:
 	VPADDD        Z7, Z4, Z4
 	VMOVDQU32     Z4, 128(AX)
 	ADDQ          $+192, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1290,9 +1230,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot4x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot4x4AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x4AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1304,12 +1244,9 @@ TEXT ·dot4x4AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z1
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -1348,8 +1285,6 @@ step:
 	VPADDD        Z9, Z5, Z5
 	VMOVDQU32     Z5, 192(AX)
 	ADDQ          $+256, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1358,9 +1293,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot4x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot4x6AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x6AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1372,12 +1307,9 @@ TEXT ·dot4x6AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z1
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -1430,8 +1362,6 @@ step:
 	VPADDD        Z13, Z7, Z7
 	VMOVDQU32     Z7, 320(AX)
 	ADDQ          $+384, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1440,9 +1370,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot4x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot4x8AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x8AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1454,12 +1384,9 @@ TEXT ·dot4x8AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z1
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -1526,8 +1453,6 @@ step:
 	VPADDD        Z17, Z9, Z9
 	VMOVDQU32     Z9, 448(AX)
 	ADDQ          $+512, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1536,9 +1461,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot4x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot4x12AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x12AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1550,12 +1475,9 @@ TEXT ·dot4x12AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z1
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
@@ -1650,8 +1572,6 @@ step:
 	VPADDD        Z25, Z13, Z13
 	VMOVDQU32     Z13, 704(AX)
 	ADDQ          $+768, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1660,9 +1580,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot4x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
-TEXT ·dot4x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x16AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1672,12 +1592,9 @@ TEXT ·dot4x16AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -1753,8 +1670,6 @@ step:
 	VMOVDQU32     Z15, 896(AX)
 	VMOVDQU32     Z16, 960(AX)
 	ADDQ          $+1024, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1763,9 +1678,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot4x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
-TEXT ·dot4x24AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot4x24AVX512(SB), NOSPLIT, $0-56
 	MOVQ         totals+0(FP), AX
 	MOVQ         w+8(FP), CX
 	MOVQ         x+16(FP), SI
@@ -1775,12 +1690,9 @@ TEXT ·dot4x24AVX512(SB), NOSPLIT, $0-64
 	VPBROADCASTD DX, Z0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -1888,8 +1800,6 @@ step:
 	VMOVDQU32     Z23, 1408(AX)
 	VMOVDQU32     Z24, 1472(AX)
 	ADDQ          $+1536, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -1898,9 +1808,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot8x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x1AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x1AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -1908,12 +1818,9 @@ TEXT ·dot8x1AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1969,8 +1876,6 @@ done:
 	VPADDD    Z1, Z0, Z0
 	VMOVDQU32 Z0, (AX)
 	ADDQ      $+64, AX
-	DECQ      R10
-	JNZ       group
 	MOVQ      stride+40(FP), CX
 	ADDQ      R9, CX
 	XCHGQ     SI, DI
@@ -1979,9 +1884,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot8x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x2AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x2AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -1989,12 +1894,9 @@ TEXT ·dot8x2AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2047,8 +1949,6 @@ done:
 	VPADDD    Z3, Z1, Z1
 	VMOVDQU32 Z1, 64(AX)
 	ADDQ      $+128, AX
-	DECQ      R10
-	JNZ       group
 	MOVQ      stride+40(FP), CX
 	ADDQ      R9, CX
 	XCHGQ     SI, DI
@@ -2057,9 +1957,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot8x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x3AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x3AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -2067,12 +1967,9 @@ TEXT ·dot8x3AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2118,8 +2015,6 @@ done:
 	VPADDD    Z5, Z2, Z2
 	VMOVDQU32 Z2, 128(AX)
 	ADDQ      $+192, AX
-	DECQ      R10
-	JNZ       group
 	MOVQ      stride+40(FP), CX
 	ADDQ      R9, CX
 	XCHGQ     SI, DI
@@ -2128,9 +2023,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot8x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x4AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x4AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -2138,12 +2033,9 @@ TEXT ·dot8x4AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2196,8 +2088,6 @@ done:
 	VPADDD    Z7, Z3, Z3
 	VMOVDQU32 Z3, 192(AX)
 	ADDQ      $+256, AX
-	DECQ      R10
-	JNZ       group
 	MOVQ      stride+40(FP), CX
 	ADDQ      R9, CX
 	XCHGQ     SI, DI
@@ -2206,9 +2096,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dot8x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x6AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x6AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -2216,12 +2106,9 @@ TEXT ·dot8x6AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2248,8 +2135,6 @@ step:
 	VMOVDQU32     Z4, 256(AX)
 	VMOVDQU32     Z5, 320(AX)
 	ADDQ          $+384, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -2258,9 +2143,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot8x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x8AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x8AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -2268,12 +2153,9 @@ TEXT ·dot8x8AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2306,8 +2188,6 @@ step:
 	VMOVDQU32     Z6, 384(AX)
 	VMOVDQU32     Z7, 448(AX)
 	ADDQ          $+512, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -2316,9 +2196,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot8x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x12AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x12AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -2326,12 +2206,9 @@ TEXT ·dot8x12AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2376,8 +2253,6 @@ step:
 	VMOVDQU32     Z10, 640(AX)
 	VMOVDQU32     Z11, 704(AX)
 	ADDQ          $+768, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -2386,9 +2261,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot8x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x16AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -2396,12 +2271,9 @@ TEXT ·dot8x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2458,8 +2330,6 @@ step:
 	VMOVDQU32     Z14, 896(AX)
 	VMOVDQU32     Z15, 960(AX)
 	ADDQ          $+1024, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI
@@ -2468,9 +2338,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func dot8x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX512F, AVX512VNNI
-TEXT ·dot8x24AVX512(SB), NOSPLIT, $0-64
+TEXT ·dot8x24AVX512(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -2478,12 +2348,9 @@ TEXT ·dot8x24AVX512(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ   steps+56(FP), BX
+	MOVQ   SI, DX
+	MOVQ   CX, R9
+	MOVQ   steps+48(FP), BX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2564,8 +2431,6 @@ step:
 	VMOVDQU32     Z22, 1408(AX)
 	VMOVDQU32     Z23, 1472(AX)
 	ADDQ          $+1536, AX
-	DECQ          R10
-	JNZ           group
 	MOVQ          stride+40(FP), CX
 	ADDQ          R9, CX
 	XCHGQ         SI, DI

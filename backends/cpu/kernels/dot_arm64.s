@@ -4,25 +4,21 @@
 
 #include "textflag.h"
 
-// func dot2x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot2x1NEON(SB), NOSPLIT, $0-64
+// func dot2x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot2x1NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$3, V9.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -33,9 +29,9 @@ group:
 	VMOVI	$0, V7.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F8
-	FMOVQ	(R8), F10
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F8
+	FMOVQ	(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e160 // sdot v0.4s, v11.16b, v8.4b[0]
 	VUSHR	$2, V10.B16, V11.B16
@@ -46,7 +42,7 @@ step:
 	WORD	$0x4f88e960 // sdot v0.4s, v11.16b, v8.4b[2]
 	VUSHR	$6, V10.B16, V10.B16
 	WORD	$0x4fa8e944 // sdot v4.4s, v10.16b, v8.4b[3]
-	FMOVQ	16(R8), F10
+	FMOVQ	16(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e161 // sdot v1.4s, v11.16b, v8.4b[0]
 	VUSHR	$2, V10.B16, V11.B16
@@ -57,7 +53,7 @@ step:
 	WORD	$0x4f88e961 // sdot v1.4s, v11.16b, v8.4b[2]
 	VUSHR	$6, V10.B16, V10.B16
 	WORD	$0x4fa8e945 // sdot v5.4s, v10.16b, v8.4b[3]
-	FMOVQ	32(R8), F10
+	FMOVQ	32(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e162 // sdot v2.4s, v11.16b, v8.4b[0]
 	VUSHR	$2, V10.B16, V11.B16
@@ -68,7 +64,7 @@ step:
 	WORD	$0x4f88e962 // sdot v2.4s, v11.16b, v8.4b[2]
 	VUSHR	$6, V10.B16, V10.B16
 	WORD	$0x4fa8e946 // sdot v6.4s, v10.16b, v8.4b[3]
-	FMOVQ	48(R8), F10
+	FMOVQ	48(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e163 // sdot v3.4s, v11.16b, v8.4b[0]
 	VUSHR	$2, V10.B16, V11.B16
@@ -79,9 +75,9 @@ step:
 	WORD	$0x4f88e963 // sdot v3.4s, v11.16b, v8.4b[2]
 	VUSHR	$6, V10.B16, V10.B16
 	WORD	$0x4fa8e947 // sdot v7.4s, v10.16b, v8.4b[3]
-	ADD	$64, R8, R8
-	ADD	$16, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$16, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VADD	V4.S4, V0.S4, V0.S4
 	FMOVQ	F0, (R0)
@@ -92,35 +88,29 @@ step:
 	VADD	V7.S4, V3.S4, V3.S4
 	FMOVQ	F3, 48(R0)
 	ADD	$64, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot2x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot2x2NEON(SB), NOSPLIT, $0-64
+// func dot2x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot2x2NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$3, V18.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -139,10 +129,10 @@ group:
 	VMOVI	$0, V15.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F16
-	FMOVQ	16(R9), F17
-	FMOVQ	(R8), F19
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F16
+	FMOVQ	16(R8), F17
+	FMOVQ	(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e280 // sdot v0.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e284 // sdot v4.4s, v20.16b, v16.4b[1]
@@ -157,7 +147,7 @@ step:
 	VUSHR	$6, V19.B16, V19.B16
 	WORD	$0x4f91ea68 // sdot v8.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6c // sdot v12.4s, v19.16b, v17.4b[3]
-	FMOVQ	16(R8), F19
+	FMOVQ	16(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e281 // sdot v1.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e285 // sdot v5.4s, v20.16b, v16.4b[1]
@@ -172,7 +162,7 @@ step:
 	VUSHR	$6, V19.B16, V19.B16
 	WORD	$0x4f91ea69 // sdot v9.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6d // sdot v13.4s, v19.16b, v17.4b[3]
-	FMOVQ	32(R8), F19
+	FMOVQ	32(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e282 // sdot v2.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e286 // sdot v6.4s, v20.16b, v16.4b[1]
@@ -187,7 +177,7 @@ step:
 	VUSHR	$6, V19.B16, V19.B16
 	WORD	$0x4f91ea6a // sdot v10.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6e // sdot v14.4s, v19.16b, v17.4b[3]
-	FMOVQ	48(R8), F19
+	FMOVQ	48(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e283 // sdot v3.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e287 // sdot v7.4s, v20.16b, v16.4b[1]
@@ -202,9 +192,9 @@ step:
 	VUSHR	$6, V19.B16, V19.B16
 	WORD	$0x4f91ea6b // sdot v11.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6f // sdot v15.4s, v19.16b, v17.4b[3]
-	ADD	$64, R8, R8
-	ADD	$32, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$32, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VADD	V8.S4, V0.S4, V0.S4
 	FMOVQ	F0, (R0)
@@ -223,35 +213,29 @@ step:
 	VADD	V15.S4, V7.S4, V7.S4
 	FMOVQ	F7, 112(R0)
 	ADD	$128, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot2x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot2x3NEON(SB), NOSPLIT, $0-64
+// func dot2x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot2x3NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$3, V15.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -266,11 +250,11 @@ group:
 	VMOVI	$0, V11.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F12
-	FMOVQ	16(R9), F13
-	FMOVQ	32(R9), F14
-	FMOVQ	(R8), F16
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F12
+	FMOVQ	16(R8), F13
+	FMOVQ	32(R8), F14
+	FMOVQ	(R7), F16
 	VAND	V15.B16, V16.B16, V17.B16
 	WORD	$0x4f8ce220 // sdot v0.4s, v17.16b, v12.4b[0]
 	WORD	$0x4face224 // sdot v4.4s, v17.16b, v12.4b[1]
@@ -289,7 +273,7 @@ step:
 	WORD	$0x4faee200 // sdot v0.4s, v16.16b, v14.4b[1]
 	WORD	$0x4f8eea04 // sdot v4.4s, v16.16b, v14.4b[2]
 	WORD	$0x4faeea08 // sdot v8.4s, v16.16b, v14.4b[3]
-	FMOVQ	16(R8), F16
+	FMOVQ	16(R7), F16
 	VAND	V15.B16, V16.B16, V17.B16
 	WORD	$0x4f8ce221 // sdot v1.4s, v17.16b, v12.4b[0]
 	WORD	$0x4face225 // sdot v5.4s, v17.16b, v12.4b[1]
@@ -308,7 +292,7 @@ step:
 	WORD	$0x4faee201 // sdot v1.4s, v16.16b, v14.4b[1]
 	WORD	$0x4f8eea05 // sdot v5.4s, v16.16b, v14.4b[2]
 	WORD	$0x4faeea09 // sdot v9.4s, v16.16b, v14.4b[3]
-	FMOVQ	32(R8), F16
+	FMOVQ	32(R7), F16
 	VAND	V15.B16, V16.B16, V17.B16
 	WORD	$0x4f8ce222 // sdot v2.4s, v17.16b, v12.4b[0]
 	WORD	$0x4face226 // sdot v6.4s, v17.16b, v12.4b[1]
@@ -327,7 +311,7 @@ step:
 	WORD	$0x4faee202 // sdot v2.4s, v16.16b, v14.4b[1]
 	WORD	$0x4f8eea06 // sdot v6.4s, v16.16b, v14.4b[2]
 	WORD	$0x4faeea0a // sdot v10.4s, v16.16b, v14.4b[3]
-	FMOVQ	48(R8), F16
+	FMOVQ	48(R7), F16
 	VAND	V15.B16, V16.B16, V17.B16
 	WORD	$0x4f8ce223 // sdot v3.4s, v17.16b, v12.4b[0]
 	WORD	$0x4face227 // sdot v7.4s, v17.16b, v12.4b[1]
@@ -346,9 +330,9 @@ step:
 	WORD	$0x4faee203 // sdot v3.4s, v16.16b, v14.4b[1]
 	WORD	$0x4f8eea07 // sdot v7.4s, v16.16b, v14.4b[2]
 	WORD	$0x4faeea0b // sdot v11.4s, v16.16b, v14.4b[3]
-	ADD	$64, R8, R8
-	ADD	$48, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$48, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	FMOVQ	F0, (R0)
 	FMOVQ	F1, 16(R0)
@@ -363,35 +347,29 @@ step:
 	FMOVQ	F10, 160(R0)
 	FMOVQ	F11, 176(R0)
 	ADD	$192, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot2x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot2x4NEON(SB), NOSPLIT, $0-64
+// func dot2x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot2x4NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$3, V20.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -410,12 +388,12 @@ group:
 	VMOVI	$0, V15.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F16
-	FMOVQ	16(R9), F17
-	FMOVQ	32(R9), F18
-	FMOVQ	48(R9), F19
-	FMOVQ	(R8), F21
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F16
+	FMOVQ	16(R8), F17
+	FMOVQ	32(R8), F18
+	FMOVQ	48(R8), F19
+	FMOVQ	(R7), F21
 	VAND	V20.B16, V21.B16, V22.B16
 	WORD	$0x4f90e2c0 // sdot v0.4s, v22.16b, v16.4b[0]
 	WORD	$0x4fb0e2c4 // sdot v4.4s, v22.16b, v16.4b[1]
@@ -438,7 +416,7 @@ step:
 	WORD	$0x4fb3e2a4 // sdot v4.4s, v21.16b, v19.4b[1]
 	WORD	$0x4f93eaa8 // sdot v8.4s, v21.16b, v19.4b[2]
 	WORD	$0x4fb3eaac // sdot v12.4s, v21.16b, v19.4b[3]
-	FMOVQ	16(R8), F21
+	FMOVQ	16(R7), F21
 	VAND	V20.B16, V21.B16, V22.B16
 	WORD	$0x4f90e2c1 // sdot v1.4s, v22.16b, v16.4b[0]
 	WORD	$0x4fb0e2c5 // sdot v5.4s, v22.16b, v16.4b[1]
@@ -461,7 +439,7 @@ step:
 	WORD	$0x4fb3e2a5 // sdot v5.4s, v21.16b, v19.4b[1]
 	WORD	$0x4f93eaa9 // sdot v9.4s, v21.16b, v19.4b[2]
 	WORD	$0x4fb3eaad // sdot v13.4s, v21.16b, v19.4b[3]
-	FMOVQ	32(R8), F21
+	FMOVQ	32(R7), F21
 	VAND	V20.B16, V21.B16, V22.B16
 	WORD	$0x4f90e2c2 // sdot v2.4s, v22.16b, v16.4b[0]
 	WORD	$0x4fb0e2c6 // sdot v6.4s, v22.16b, v16.4b[1]
@@ -484,7 +462,7 @@ step:
 	WORD	$0x4fb3e2a6 // sdot v6.4s, v21.16b, v19.4b[1]
 	WORD	$0x4f93eaaa // sdot v10.4s, v21.16b, v19.4b[2]
 	WORD	$0x4fb3eaae // sdot v14.4s, v21.16b, v19.4b[3]
-	FMOVQ	48(R8), F21
+	FMOVQ	48(R7), F21
 	VAND	V20.B16, V21.B16, V22.B16
 	WORD	$0x4f90e2c3 // sdot v3.4s, v22.16b, v16.4b[0]
 	WORD	$0x4fb0e2c7 // sdot v7.4s, v22.16b, v16.4b[1]
@@ -507,9 +485,9 @@ step:
 	WORD	$0x4fb3e2a7 // sdot v7.4s, v21.16b, v19.4b[1]
 	WORD	$0x4f93eaab // sdot v11.4s, v21.16b, v19.4b[2]
 	WORD	$0x4fb3eaaf // sdot v15.4s, v21.16b, v19.4b[3]
+	ADD	$64, R7, R7
 	ADD	$64, R8, R8
-	ADD	$64, R9, R9
-	SUBS	$1, R11, R11
+	SUBS	$1, R9, R9
 	BNE	step
 	FMOVQ	F0, (R0)
 	FMOVQ	F1, 16(R0)
@@ -528,34 +506,28 @@ step:
 	FMOVQ	F14, 224(R0)
 	FMOVQ	F15, 240(R0)
 	ADD	$256, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot2x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot2x6NEON(SB), NOSPLIT, $0-64
+// func dot2x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot2x6NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -582,14 +554,14 @@ group:
 	VMOVI	$0, V23.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F24
-	FMOVQ	16(R9), F25
-	FMOVQ	32(R9), F26
-	FMOVQ	48(R9), F27
-	FMOVQ	64(R9), F28
-	FMOVQ	80(R9), F29
-	FMOVQ	(R8), F30
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F24
+	FMOVQ	16(R8), F25
+	FMOVQ	32(R8), F26
+	FMOVQ	48(R8), F27
+	FMOVQ	64(R8), F28
+	FMOVQ	80(R8), F29
+	FMOVQ	(R7), F30
 	VSHL	$6, V30.B16, V31.B16
 	VUSHR	$6, V31.B16, V31.B16
 	WORD	$0x4f98e3e0 // sdot v0.4s, v31.16b, v24.4b[0]
@@ -621,7 +593,7 @@ step:
 	WORD	$0x4fbde3cc // sdot v12.4s, v30.16b, v29.4b[1]
 	WORD	$0x4f9debd0 // sdot v16.4s, v30.16b, v29.4b[2]
 	WORD	$0x4fbdebd4 // sdot v20.4s, v30.16b, v29.4b[3]
-	FMOVQ	16(R8), F30
+	FMOVQ	16(R7), F30
 	VSHL	$6, V30.B16, V31.B16
 	VUSHR	$6, V31.B16, V31.B16
 	WORD	$0x4f98e3e1 // sdot v1.4s, v31.16b, v24.4b[0]
@@ -653,7 +625,7 @@ step:
 	WORD	$0x4fbde3cd // sdot v13.4s, v30.16b, v29.4b[1]
 	WORD	$0x4f9debd1 // sdot v17.4s, v30.16b, v29.4b[2]
 	WORD	$0x4fbdebd5 // sdot v21.4s, v30.16b, v29.4b[3]
-	FMOVQ	32(R8), F30
+	FMOVQ	32(R7), F30
 	VSHL	$6, V30.B16, V31.B16
 	VUSHR	$6, V31.B16, V31.B16
 	WORD	$0x4f98e3e2 // sdot v2.4s, v31.16b, v24.4b[0]
@@ -685,7 +657,7 @@ step:
 	WORD	$0x4fbde3ce // sdot v14.4s, v30.16b, v29.4b[1]
 	WORD	$0x4f9debd2 // sdot v18.4s, v30.16b, v29.4b[2]
 	WORD	$0x4fbdebd6 // sdot v22.4s, v30.16b, v29.4b[3]
-	FMOVQ	48(R8), F30
+	FMOVQ	48(R7), F30
 	VSHL	$6, V30.B16, V31.B16
 	VUSHR	$6, V31.B16, V31.B16
 	WORD	$0x4f98e3e3 // sdot v3.4s, v31.16b, v24.4b[0]
@@ -717,9 +689,9 @@ step:
 	WORD	$0x4fbde3cf // sdot v15.4s, v30.16b, v29.4b[1]
 	WORD	$0x4f9debd3 // sdot v19.4s, v30.16b, v29.4b[2]
 	WORD	$0x4fbdebd7 // sdot v23.4s, v30.16b, v29.4b[3]
-	ADD	$64, R8, R8
-	ADD	$96, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$96, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	FMOVQ	F0, (R0)
 	FMOVQ	F1, 16(R0)
@@ -746,35 +718,29 @@ step:
 	FMOVQ	F22, 352(R0)
 	FMOVQ	F23, 368(R0)
 	ADD	$384, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot4x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot4x1NEON(SB), NOSPLIT, $0-64
+// func dot4x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot4x1NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$15, V9.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -785,31 +751,31 @@ group:
 	VMOVI	$0, V7.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVD	(R9), F8
-	FMOVQ	(R8), F10
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVD	(R8), F8
+	FMOVQ	(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e160 // sdot v0.4s, v11.16b, v8.4b[0]
 	VUSHR	$4, V10.B16, V10.B16
 	WORD	$0x4fa8e144 // sdot v4.4s, v10.16b, v8.4b[1]
-	FMOVQ	16(R8), F10
+	FMOVQ	16(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e161 // sdot v1.4s, v11.16b, v8.4b[0]
 	VUSHR	$4, V10.B16, V10.B16
 	WORD	$0x4fa8e145 // sdot v5.4s, v10.16b, v8.4b[1]
-	FMOVQ	32(R8), F10
+	FMOVQ	32(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e162 // sdot v2.4s, v11.16b, v8.4b[0]
 	VUSHR	$4, V10.B16, V10.B16
 	WORD	$0x4fa8e146 // sdot v6.4s, v10.16b, v8.4b[1]
-	FMOVQ	48(R8), F10
+	FMOVQ	48(R7), F10
 	VAND	V9.B16, V10.B16, V11.B16
 	WORD	$0x4f88e163 // sdot v3.4s, v11.16b, v8.4b[0]
 	VUSHR	$4, V10.B16, V10.B16
 	WORD	$0x4fa8e147 // sdot v7.4s, v10.16b, v8.4b[1]
-	ADD	$64, R8, R8
-	ADD	$8, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$8, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VADD	V4.S4, V0.S4, V0.S4
 	FMOVQ	F0, (R0)
@@ -820,35 +786,29 @@ step:
 	VADD	V7.S4, V3.S4, V3.S4
 	FMOVQ	F3, 48(R0)
 	ADD	$64, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot4x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot4x2NEON(SB), NOSPLIT, $0-64
+// func dot4x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot4x2NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$15, V17.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -867,39 +827,39 @@ group:
 	VMOVI	$0, V15.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F16
-	FMOVQ	(R8), F18
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F16
+	FMOVQ	(R7), F18
 	VAND	V17.B16, V18.B16, V19.B16
 	WORD	$0x4f90e260 // sdot v0.4s, v19.16b, v16.4b[0]
 	WORD	$0x4fb0e264 // sdot v4.4s, v19.16b, v16.4b[1]
 	VUSHR	$4, V18.B16, V18.B16
 	WORD	$0x4f90ea48 // sdot v8.4s, v18.16b, v16.4b[2]
 	WORD	$0x4fb0ea4c // sdot v12.4s, v18.16b, v16.4b[3]
-	FMOVQ	16(R8), F18
+	FMOVQ	16(R7), F18
 	VAND	V17.B16, V18.B16, V19.B16
 	WORD	$0x4f90e261 // sdot v1.4s, v19.16b, v16.4b[0]
 	WORD	$0x4fb0e265 // sdot v5.4s, v19.16b, v16.4b[1]
 	VUSHR	$4, V18.B16, V18.B16
 	WORD	$0x4f90ea49 // sdot v9.4s, v18.16b, v16.4b[2]
 	WORD	$0x4fb0ea4d // sdot v13.4s, v18.16b, v16.4b[3]
-	FMOVQ	32(R8), F18
+	FMOVQ	32(R7), F18
 	VAND	V17.B16, V18.B16, V19.B16
 	WORD	$0x4f90e262 // sdot v2.4s, v19.16b, v16.4b[0]
 	WORD	$0x4fb0e266 // sdot v6.4s, v19.16b, v16.4b[1]
 	VUSHR	$4, V18.B16, V18.B16
 	WORD	$0x4f90ea4a // sdot v10.4s, v18.16b, v16.4b[2]
 	WORD	$0x4fb0ea4e // sdot v14.4s, v18.16b, v16.4b[3]
-	FMOVQ	48(R8), F18
+	FMOVQ	48(R7), F18
 	VAND	V17.B16, V18.B16, V19.B16
 	WORD	$0x4f90e263 // sdot v3.4s, v19.16b, v16.4b[0]
 	WORD	$0x4fb0e267 // sdot v7.4s, v19.16b, v16.4b[1]
 	VUSHR	$4, V18.B16, V18.B16
 	WORD	$0x4f90ea4b // sdot v11.4s, v18.16b, v16.4b[2]
 	WORD	$0x4fb0ea4f // sdot v15.4s, v18.16b, v16.4b[3]
-	ADD	$64, R8, R8
-	ADD	$16, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$16, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VADD	V8.S4, V0.S4, V0.S4
 	FMOVQ	F0, (R0)
@@ -918,35 +878,29 @@ step:
 	VADD	V15.S4, V7.S4, V7.S4
 	FMOVQ	F7, 112(R0)
 	ADD	$128, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot4x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot4x3NEON(SB), NOSPLIT, $0-64
+// func dot4x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot4x3NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$15, V14.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -961,10 +915,10 @@ group:
 	VMOVI	$0, V11.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F12
-	FMOVD	16(R9), F13
-	FMOVQ	(R8), F15
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F12
+	FMOVD	16(R8), F13
+	FMOVQ	(R7), F15
 	VAND	V14.B16, V15.B16, V16.B16
 	WORD	$0x4f8ce200 // sdot v0.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face204 // sdot v4.4s, v16.16b, v12.4b[1]
@@ -973,7 +927,7 @@ step:
 	WORD	$0x4face9e0 // sdot v0.4s, v15.16b, v12.4b[3]
 	WORD	$0x4f8de1e4 // sdot v4.4s, v15.16b, v13.4b[0]
 	WORD	$0x4fade1e8 // sdot v8.4s, v15.16b, v13.4b[1]
-	FMOVQ	16(R8), F15
+	FMOVQ	16(R7), F15
 	VAND	V14.B16, V15.B16, V16.B16
 	WORD	$0x4f8ce201 // sdot v1.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face205 // sdot v5.4s, v16.16b, v12.4b[1]
@@ -982,7 +936,7 @@ step:
 	WORD	$0x4face9e1 // sdot v1.4s, v15.16b, v12.4b[3]
 	WORD	$0x4f8de1e5 // sdot v5.4s, v15.16b, v13.4b[0]
 	WORD	$0x4fade1e9 // sdot v9.4s, v15.16b, v13.4b[1]
-	FMOVQ	32(R8), F15
+	FMOVQ	32(R7), F15
 	VAND	V14.B16, V15.B16, V16.B16
 	WORD	$0x4f8ce202 // sdot v2.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face206 // sdot v6.4s, v16.16b, v12.4b[1]
@@ -991,7 +945,7 @@ step:
 	WORD	$0x4face9e2 // sdot v2.4s, v15.16b, v12.4b[3]
 	WORD	$0x4f8de1e6 // sdot v6.4s, v15.16b, v13.4b[0]
 	WORD	$0x4fade1ea // sdot v10.4s, v15.16b, v13.4b[1]
-	FMOVQ	48(R8), F15
+	FMOVQ	48(R7), F15
 	VAND	V14.B16, V15.B16, V16.B16
 	WORD	$0x4f8ce203 // sdot v3.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face207 // sdot v7.4s, v16.16b, v12.4b[1]
@@ -1000,9 +954,9 @@ step:
 	WORD	$0x4face9e3 // sdot v3.4s, v15.16b, v12.4b[3]
 	WORD	$0x4f8de1e7 // sdot v7.4s, v15.16b, v13.4b[0]
 	WORD	$0x4fade1eb // sdot v11.4s, v15.16b, v13.4b[1]
-	ADD	$64, R8, R8
-	ADD	$24, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$24, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	FMOVQ	F0, (R0)
 	FMOVQ	F1, 16(R0)
@@ -1017,35 +971,29 @@ step:
 	FMOVQ	F10, 160(R0)
 	FMOVQ	F11, 176(R0)
 	ADD	$192, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot4x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot4x4NEON(SB), NOSPLIT, $0-64
+// func dot4x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot4x4NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$15, V18.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -1064,10 +1012,10 @@ group:
 	VMOVI	$0, V15.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F16
-	FMOVQ	16(R9), F17
-	FMOVQ	(R8), F19
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F16
+	FMOVQ	16(R8), F17
+	FMOVQ	(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e280 // sdot v0.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e284 // sdot v4.4s, v20.16b, v16.4b[1]
@@ -1078,7 +1026,7 @@ step:
 	WORD	$0x4fb1e264 // sdot v4.4s, v19.16b, v17.4b[1]
 	WORD	$0x4f91ea68 // sdot v8.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6c // sdot v12.4s, v19.16b, v17.4b[3]
-	FMOVQ	16(R8), F19
+	FMOVQ	16(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e281 // sdot v1.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e285 // sdot v5.4s, v20.16b, v16.4b[1]
@@ -1089,7 +1037,7 @@ step:
 	WORD	$0x4fb1e265 // sdot v5.4s, v19.16b, v17.4b[1]
 	WORD	$0x4f91ea69 // sdot v9.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6d // sdot v13.4s, v19.16b, v17.4b[3]
-	FMOVQ	32(R8), F19
+	FMOVQ	32(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e282 // sdot v2.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e286 // sdot v6.4s, v20.16b, v16.4b[1]
@@ -1100,7 +1048,7 @@ step:
 	WORD	$0x4fb1e266 // sdot v6.4s, v19.16b, v17.4b[1]
 	WORD	$0x4f91ea6a // sdot v10.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6e // sdot v14.4s, v19.16b, v17.4b[3]
-	FMOVQ	48(R8), F19
+	FMOVQ	48(R7), F19
 	VAND	V18.B16, V19.B16, V20.B16
 	WORD	$0x4f90e283 // sdot v3.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e287 // sdot v7.4s, v20.16b, v16.4b[1]
@@ -1111,9 +1059,9 @@ step:
 	WORD	$0x4fb1e267 // sdot v7.4s, v19.16b, v17.4b[1]
 	WORD	$0x4f91ea6b // sdot v11.4s, v19.16b, v17.4b[2]
 	WORD	$0x4fb1ea6f // sdot v15.4s, v19.16b, v17.4b[3]
-	ADD	$64, R8, R8
-	ADD	$32, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$32, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	FMOVQ	F0, (R0)
 	FMOVQ	F1, 16(R0)
@@ -1132,35 +1080,29 @@ step:
 	FMOVQ	F14, 224(R0)
 	FMOVQ	F15, 240(R0)
 	ADD	$256, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot4x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot4x6NEON(SB), NOSPLIT, $0-64
+// func dot4x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot4x6NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$15, V27.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -1187,11 +1129,11 @@ group:
 	VMOVI	$0, V23.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F24
-	FMOVQ	16(R9), F25
-	FMOVQ	32(R9), F26
-	FMOVQ	(R8), F28
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F24
+	FMOVQ	16(R8), F25
+	FMOVQ	32(R8), F26
+	FMOVQ	(R7), F28
 	VAND	V27.B16, V28.B16, V29.B16
 	WORD	$0x4f98e3a0 // sdot v0.4s, v29.16b, v24.4b[0]
 	WORD	$0x4fb8e3a4 // sdot v4.4s, v29.16b, v24.4b[1]
@@ -1206,7 +1148,7 @@ step:
 	WORD	$0x4fbae38c // sdot v12.4s, v28.16b, v26.4b[1]
 	WORD	$0x4f9aeb90 // sdot v16.4s, v28.16b, v26.4b[2]
 	WORD	$0x4fbaeb94 // sdot v20.4s, v28.16b, v26.4b[3]
-	FMOVQ	16(R8), F28
+	FMOVQ	16(R7), F28
 	VAND	V27.B16, V28.B16, V29.B16
 	WORD	$0x4f98e3a1 // sdot v1.4s, v29.16b, v24.4b[0]
 	WORD	$0x4fb8e3a5 // sdot v5.4s, v29.16b, v24.4b[1]
@@ -1221,7 +1163,7 @@ step:
 	WORD	$0x4fbae38d // sdot v13.4s, v28.16b, v26.4b[1]
 	WORD	$0x4f9aeb91 // sdot v17.4s, v28.16b, v26.4b[2]
 	WORD	$0x4fbaeb95 // sdot v21.4s, v28.16b, v26.4b[3]
-	FMOVQ	32(R8), F28
+	FMOVQ	32(R7), F28
 	VAND	V27.B16, V28.B16, V29.B16
 	WORD	$0x4f98e3a2 // sdot v2.4s, v29.16b, v24.4b[0]
 	WORD	$0x4fb8e3a6 // sdot v6.4s, v29.16b, v24.4b[1]
@@ -1236,7 +1178,7 @@ step:
 	WORD	$0x4fbae38e // sdot v14.4s, v28.16b, v26.4b[1]
 	WORD	$0x4f9aeb92 // sdot v18.4s, v28.16b, v26.4b[2]
 	WORD	$0x4fbaeb96 // sdot v22.4s, v28.16b, v26.4b[3]
-	FMOVQ	48(R8), F28
+	FMOVQ	48(R7), F28
 	VAND	V27.B16, V28.B16, V29.B16
 	WORD	$0x4f98e3a3 // sdot v3.4s, v29.16b, v24.4b[0]
 	WORD	$0x4fb8e3a7 // sdot v7.4s, v29.16b, v24.4b[1]
@@ -1251,9 +1193,9 @@ step:
 	WORD	$0x4fbae38f // sdot v15.4s, v28.16b, v26.4b[1]
 	WORD	$0x4f9aeb93 // sdot v19.4s, v28.16b, v26.4b[2]
 	WORD	$0x4fbaeb97 // sdot v23.4s, v28.16b, v26.4b[3]
-	ADD	$64, R8, R8
-	ADD	$48, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$48, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	FMOVQ	F0, (R0)
 	FMOVQ	F1, 16(R0)
@@ -1280,36 +1222,30 @@ step:
 	FMOVQ	F22, 352(R0)
 	FMOVQ	F23, 368(R0)
 	ADD	$384, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot8x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot8x1NEON(SB), NOSPLIT, $0-64
+// func dot8x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot8x1NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$128, V6.B16
 	VMOVI	$1, V7.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -1317,24 +1253,24 @@ group:
 	VMOVI	$0, V5.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVS	(R9), F4
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVS	(R8), F4
 	WORD	$0x4e8494e5 // sdot v5.4s, v7.16b, v4.16b
-	FMOVQ	(R8), F8
+	FMOVQ	(R7), F8
 	VEOR	V6.B16, V8.B16, V8.B16
 	WORD	$0x4f84e100 // sdot v0.4s, v8.16b, v4.4b[0]
-	FMOVQ	16(R8), F8
+	FMOVQ	16(R7), F8
 	VEOR	V6.B16, V8.B16, V8.B16
 	WORD	$0x4f84e101 // sdot v1.4s, v8.16b, v4.4b[0]
-	FMOVQ	32(R8), F8
+	FMOVQ	32(R7), F8
 	VEOR	V6.B16, V8.B16, V8.B16
 	WORD	$0x4f84e102 // sdot v2.4s, v8.16b, v4.4b[0]
-	FMOVQ	48(R8), F8
+	FMOVQ	48(R7), F8
 	VEOR	V6.B16, V8.B16, V8.B16
 	WORD	$0x4f84e103 // sdot v3.4s, v8.16b, v4.4b[0]
-	ADD	$64, R8, R8
-	ADD	$4, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$4, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VSHL	$7, V5.S4, V5.S4
 	VDUP	V5.S[0], V4.S4
@@ -1347,36 +1283,30 @@ step:
 	FMOVQ	F2, 32(R0)
 	FMOVQ	F3, 48(R0)
 	ADD	$64, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot8x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot8x2NEON(SB), NOSPLIT, $0-64
+// func dot8x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot8x2NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$128, V10.B16
 	VMOVI	$1, V11.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -1388,28 +1318,28 @@ group:
 	VMOVI	$0, V9.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVD	(R9), F8
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVD	(R8), F8
 	WORD	$0x4e889569 // sdot v9.4s, v11.16b, v8.16b
-	FMOVQ	(R8), F12
+	FMOVQ	(R7), F12
 	VEOR	V10.B16, V12.B16, V12.B16
 	WORD	$0x4f88e180 // sdot v0.4s, v12.16b, v8.4b[0]
 	WORD	$0x4fa8e184 // sdot v4.4s, v12.16b, v8.4b[1]
-	FMOVQ	16(R8), F12
+	FMOVQ	16(R7), F12
 	VEOR	V10.B16, V12.B16, V12.B16
 	WORD	$0x4f88e181 // sdot v1.4s, v12.16b, v8.4b[0]
 	WORD	$0x4fa8e185 // sdot v5.4s, v12.16b, v8.4b[1]
-	FMOVQ	32(R8), F12
+	FMOVQ	32(R7), F12
 	VEOR	V10.B16, V12.B16, V12.B16
 	WORD	$0x4f88e182 // sdot v2.4s, v12.16b, v8.4b[0]
 	WORD	$0x4fa8e186 // sdot v6.4s, v12.16b, v8.4b[1]
-	FMOVQ	48(R8), F12
+	FMOVQ	48(R7), F12
 	VEOR	V10.B16, V12.B16, V12.B16
 	WORD	$0x4f88e183 // sdot v3.4s, v12.16b, v8.4b[0]
 	WORD	$0x4fa8e187 // sdot v7.4s, v12.16b, v8.4b[1]
-	ADD	$64, R8, R8
-	ADD	$8, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$8, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VSHL	$7, V9.S4, V9.S4
 	VDUP	V9.S[0], V8.S4
@@ -1431,36 +1361,30 @@ step:
 	FMOVQ	F6, 96(R0)
 	FMOVQ	F7, 112(R0)
 	ADD	$128, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot8x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot8x3NEON(SB), NOSPLIT, $0-64
+// func dot8x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot8x3NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$128, V14.B16
 	VMOVI	$1, V15.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -1476,34 +1400,34 @@ group:
 	VMOVI	$0, V13.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVD	(R9), F12
-	MOVWU	8(R9), R12
-	VMOV	R12, V12.S[2]
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVD	(R8), F12
+	MOVWU	8(R8), R10
+	VMOV	R10, V12.S[2]
 	WORD	$0x4e8c95ed // sdot v13.4s, v15.16b, v12.16b
-	FMOVQ	(R8), F16
+	FMOVQ	(R7), F16
 	VEOR	V14.B16, V16.B16, V16.B16
 	WORD	$0x4f8ce200 // sdot v0.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face204 // sdot v4.4s, v16.16b, v12.4b[1]
 	WORD	$0x4f8cea08 // sdot v8.4s, v16.16b, v12.4b[2]
-	FMOVQ	16(R8), F16
+	FMOVQ	16(R7), F16
 	VEOR	V14.B16, V16.B16, V16.B16
 	WORD	$0x4f8ce201 // sdot v1.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face205 // sdot v5.4s, v16.16b, v12.4b[1]
 	WORD	$0x4f8cea09 // sdot v9.4s, v16.16b, v12.4b[2]
-	FMOVQ	32(R8), F16
+	FMOVQ	32(R7), F16
 	VEOR	V14.B16, V16.B16, V16.B16
 	WORD	$0x4f8ce202 // sdot v2.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face206 // sdot v6.4s, v16.16b, v12.4b[1]
 	WORD	$0x4f8cea0a // sdot v10.4s, v16.16b, v12.4b[2]
-	FMOVQ	48(R8), F16
+	FMOVQ	48(R7), F16
 	VEOR	V14.B16, V16.B16, V16.B16
 	WORD	$0x4f8ce203 // sdot v3.4s, v16.16b, v12.4b[0]
 	WORD	$0x4face207 // sdot v7.4s, v16.16b, v12.4b[1]
 	WORD	$0x4f8cea0b // sdot v11.4s, v16.16b, v12.4b[2]
-	ADD	$64, R8, R8
-	ADD	$12, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$12, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VSHL	$7, V13.S4, V13.S4
 	VDUP	V13.S[0], V12.S4
@@ -1534,36 +1458,30 @@ step:
 	FMOVQ	F10, 160(R0)
 	FMOVQ	F11, 176(R0)
 	ADD	$192, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot8x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot8x4NEON(SB), NOSPLIT, $0-64
+// func dot8x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot8x4NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$128, V18.B16
 	VMOVI	$1, V19.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -1583,36 +1501,36 @@ group:
 	VMOVI	$0, V17.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F16
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F16
 	WORD	$0x4e909671 // sdot v17.4s, v19.16b, v16.16b
-	FMOVQ	(R8), F20
+	FMOVQ	(R7), F20
 	VEOR	V18.B16, V20.B16, V20.B16
 	WORD	$0x4f90e280 // sdot v0.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e284 // sdot v4.4s, v20.16b, v16.4b[1]
 	WORD	$0x4f90ea88 // sdot v8.4s, v20.16b, v16.4b[2]
 	WORD	$0x4fb0ea8c // sdot v12.4s, v20.16b, v16.4b[3]
-	FMOVQ	16(R8), F20
+	FMOVQ	16(R7), F20
 	VEOR	V18.B16, V20.B16, V20.B16
 	WORD	$0x4f90e281 // sdot v1.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e285 // sdot v5.4s, v20.16b, v16.4b[1]
 	WORD	$0x4f90ea89 // sdot v9.4s, v20.16b, v16.4b[2]
 	WORD	$0x4fb0ea8d // sdot v13.4s, v20.16b, v16.4b[3]
-	FMOVQ	32(R8), F20
+	FMOVQ	32(R7), F20
 	VEOR	V18.B16, V20.B16, V20.B16
 	WORD	$0x4f90e282 // sdot v2.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e286 // sdot v6.4s, v20.16b, v16.4b[1]
 	WORD	$0x4f90ea8a // sdot v10.4s, v20.16b, v16.4b[2]
 	WORD	$0x4fb0ea8e // sdot v14.4s, v20.16b, v16.4b[3]
-	FMOVQ	48(R8), F20
+	FMOVQ	48(R7), F20
 	VEOR	V18.B16, V20.B16, V20.B16
 	WORD	$0x4f90e283 // sdot v3.4s, v20.16b, v16.4b[0]
 	WORD	$0x4fb0e287 // sdot v7.4s, v20.16b, v16.4b[1]
 	WORD	$0x4f90ea8b // sdot v11.4s, v20.16b, v16.4b[2]
 	WORD	$0x4fb0ea8f // sdot v15.4s, v20.16b, v16.4b[3]
-	ADD	$64, R8, R8
-	ADD	$16, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$16, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VSHL	$7, V17.S4, V17.S4
 	VDUP	V17.S[0], V16.S4
@@ -1652,36 +1570,30 @@ step:
 	FMOVQ	F14, 224(R0)
 	FMOVQ	F15, 240(R0)
 	ADD	$256, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	
 
-// func dot8x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
-TEXT ·dot8x6NEON(SB), NOSPLIT, $0-64
+// func dot8x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
+TEXT ·dot8x6NEON(SB), NOSPLIT, $0-56
 	MOVD	totals+0(FP), R0
 	MOVD	w+8(FP), R1
 	MOVD	x+16(FP), R2
 	MOVD	odd+24(FP), R3
 	MOVD	blocks+32(FP), R4
 	MOVD	stride+40(FP), R5
-	MOVD	groups+48(FP), R6
-	MOVD	steps+56(FP), R7
+	MOVD	steps+48(FP), R6
 	VMOVI	$128, V28.B16
 	VMOVI	$1, V29.B16
 
 block:
-	MOVD	R2, R9
-	MOVD	R1, R8
-	MOVD	R6, R10
-
-group:
-	MOVD	R7, R11
+	MOVD	R2, R8
+	MOVD	R1, R7
+	MOVD	R6, R9
 	VMOVI	$0, V0.B16
 	VMOVI	$0, V1.B16
 	VMOVI	$0, V2.B16
@@ -1710,12 +1622,12 @@ group:
 	VMOVI	$0, V27.B16
 
 step:
-	PRFM	4096(R8), PLDL1KEEP
-	FMOVQ	(R9), F24
-	FMOVD	16(R9), F25
+	PRFM	4096(R7), PLDL1KEEP
+	FMOVQ	(R8), F24
+	FMOVD	16(R8), F25
 	WORD	$0x4e9897ba // sdot v26.4s, v29.16b, v24.16b
 	WORD	$0x4e9997bb // sdot v27.4s, v29.16b, v25.16b
-	FMOVQ	(R8), F30
+	FMOVQ	(R7), F30
 	VEOR	V28.B16, V30.B16, V30.B16
 	WORD	$0x4f98e3c0 // sdot v0.4s, v30.16b, v24.4b[0]
 	WORD	$0x4fb8e3c4 // sdot v4.4s, v30.16b, v24.4b[1]
@@ -1723,7 +1635,7 @@ step:
 	WORD	$0x4fb8ebcc // sdot v12.4s, v30.16b, v24.4b[3]
 	WORD	$0x4f99e3d0 // sdot v16.4s, v30.16b, v25.4b[0]
 	WORD	$0x4fb9e3d4 // sdot v20.4s, v30.16b, v25.4b[1]
-	FMOVQ	16(R8), F30
+	FMOVQ	16(R7), F30
 	VEOR	V28.B16, V30.B16, V30.B16
 	WORD	$0x4f98e3c1 // sdot v1.4s, v30.16b, v24.4b[0]
 	WORD	$0x4fb8e3c5 // sdot v5.4s, v30.16b, v24.4b[1]
@@ -1731,7 +1643,7 @@ step:
 	WORD	$0x4fb8ebcd // sdot v13.4s, v30.16b, v24.4b[3]
 	WORD	$0x4f99e3d1 // sdot v17.4s, v30.16b, v25.4b[0]
 	WORD	$0x4fb9e3d5 // sdot v21.4s, v30.16b, v25.4b[1]
-	FMOVQ	32(R8), F30
+	FMOVQ	32(R7), F30
 	VEOR	V28.B16, V30.B16, V30.B16
 	WORD	$0x4f98e3c2 // sdot v2.4s, v30.16b, v24.4b[0]
 	WORD	$0x4fb8e3c6 // sdot v6.4s, v30.16b, v24.4b[1]
@@ -1739,7 +1651,7 @@ step:
 	WORD	$0x4fb8ebce // sdot v14.4s, v30.16b, v24.4b[3]
 	WORD	$0x4f99e3d2 // sdot v18.4s, v30.16b, v25.4b[0]
 	WORD	$0x4fb9e3d6 // sdot v22.4s, v30.16b, v25.4b[1]
-	FMOVQ	48(R8), F30
+	FMOVQ	48(R7), F30
 	VEOR	V28.B16, V30.B16, V30.B16
 	WORD	$0x4f98e3c3 // sdot v3.4s, v30.16b, v24.4b[0]
 	WORD	$0x4fb8e3c7 // sdot v7.4s, v30.16b, v24.4b[1]
@@ -1747,9 +1659,9 @@ step:
 	WORD	$0x4fb8ebcf // sdot v15.4s, v30.16b, v24.4b[3]
 	WORD	$0x4f99e3d3 // sdot v19.4s, v30.16b, v25.4b[0]
 	WORD	$0x4fb9e3d7 // sdot v23.4s, v30.16b, v25.4b[1]
-	ADD	$64, R8, R8
-	ADD	$24, R9, R9
-	SUBS	$1, R11, R11
+	ADD	$64, R7, R7
+	ADD	$24, R8, R8
+	SUBS	$1, R9, R9
 	BNE	step
 	VSHL	$7, V26.S4, V26.S4
 	VSHL	$7, V27.S4, V27.S4
@@ -1808,12 +1720,10 @@ step:
 	FMOVQ	F22, 352(R0)
 	FMOVQ	F23, 368(R0)
 	ADD	$384, R0, R0
-	SUBS	$1, R10, R10
-	BNE	group
 	ADD	R5, R1, R1
-	MOVD	R2, R9
+	MOVD	R2, R8
 	MOVD	R3, R2
-	MOVD	R9, R3
+	MOVD	R8, R3
 	SUBS	$1, R4, R4
 	BNE	block
 	RET	

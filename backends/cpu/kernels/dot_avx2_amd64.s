@@ -28,9 +28,9 @@ DATA dotHigh<>+16(SB)/8, $0x0010001000100010
 DATA dotHigh<>+24(SB)/8, $0x0010001000100010
 GLOBL dotHigh<>(SB), RODATA|NOPTR, $32
 
-// func dot2x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x1AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot2x1AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -39,21 +39,18 @@ TEXT ·dot2x1AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x0000000a, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 
@@ -100,7 +97,7 @@ step0:
 	VPADDW       Y4, Y2, Y2
 	ADDQ         $+64, CX
 	ADDQ         $+16, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -111,8 +108,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+64, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -121,9 +116,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot2x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x2AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot2x2AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -132,12 +127,9 @@ TEXT ·dot2x2AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -145,10 +137,10 @@ group:
 	VMOVDQU Y1, 96(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x0000000a, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -217,7 +209,7 @@ step0:
 	VPADDW       Y6, Y4, Y4
 	ADDQ         $+64, CX
 	ADDQ         $+32, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -234,8 +226,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+128, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -244,9 +234,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot2x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x3AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot2x3AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -255,12 +245,9 @@ TEXT ·dot2x3AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -270,10 +257,10 @@ group:
 	VMOVDQU Y1, 160(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x0000000a, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -364,7 +351,7 @@ step0:
 	VPADDW       Y8, Y6, Y6
 	ADDQ         $+64, CX
 	ADDQ         $+48, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -387,8 +374,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+192, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -397,9 +382,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot2x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x4AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot2x4AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -408,12 +393,9 @@ TEXT ·dot2x4AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask2<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -425,10 +407,10 @@ group:
 	VMOVDQU Y1, 224(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x0000000a, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -541,7 +523,7 @@ step0:
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
 	ADDQ         $+64, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -570,8 +552,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+256, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -580,9 +560,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot2x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot2x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot2x6AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot2x6AVX2(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -590,12 +570,9 @@ TEXT ·dot2x6AVX2(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -611,10 +588,10 @@ group:
 	VMOVDQU Y0, 352(AX)
 
 chunk:
-	MOVQ    $0x0000000a, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x0000000a, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -773,7 +750,7 @@ step0:
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
 	ADDQ         $+96, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -814,8 +791,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+384, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -824,9 +799,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot4x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x1AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot4x1AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -835,21 +810,18 @@ TEXT ·dot4x1AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
 
 chunk:
-	MOVQ    $0x00000004, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000004, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 
@@ -874,7 +846,7 @@ step0:
 	VPADDW       Y4, Y2, Y2
 	ADDQ         $+64, CX
 	ADDQ         $+8, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -885,8 +857,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+64, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -895,9 +865,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot4x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x2AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot4x2AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -906,12 +876,9 @@ TEXT ·dot4x2AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -919,10 +886,10 @@ group:
 	VMOVDQU Y1, 96(AX)
 
 chunk:
-	MOVQ    $0x00000004, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000004, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -959,7 +926,7 @@ step0:
 	VPADDW       Y6, Y4, Y4
 	ADDQ         $+64, CX
 	ADDQ         $+16, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -976,8 +943,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+128, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -986,9 +951,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot4x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x3AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot4x3AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -997,12 +962,9 @@ TEXT ·dot4x3AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1012,10 +974,10 @@ group:
 	VMOVDQU Y1, 160(AX)
 
 chunk:
-	MOVQ    $0x00000004, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000004, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1064,7 +1026,7 @@ step0:
 	VPADDW       Y8, Y6, Y6
 	ADDQ         $+64, CX
 	ADDQ         $+24, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1087,8 +1049,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+192, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -1097,9 +1057,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot4x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x4AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot4x4AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -1108,12 +1068,9 @@ TEXT ·dot4x4AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1125,10 +1082,10 @@ group:
 	VMOVDQU Y1, 224(AX)
 
 chunk:
-	MOVQ    $0x00000004, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000004, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1189,7 +1146,7 @@ step0:
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
 	ADDQ         $+32, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1218,8 +1175,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+256, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -1228,9 +1183,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot4x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot4x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot4x6AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot4x6AVX2(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -1238,12 +1193,9 @@ TEXT ·dot4x6AVX2(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -1259,10 +1211,10 @@ group:
 	VMOVDQU Y0, 352(AX)
 
 chunk:
-	MOVQ    $0x00000004, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000004, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -1349,7 +1301,7 @@ step0:
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
 	ADDQ         $+48, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -1390,8 +1342,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+384, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -1400,9 +1350,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot8x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x1AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot8x1AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -1411,21 +1361,18 @@ TEXT ·dot8x1AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
 
 chunk:
-	MOVQ    $0x00000008, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000008, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1451,7 +1398,7 @@ step0:
 	VPADDW       Y6, Y4, Y4
 	ADDQ         $+64, CX
 	ADDQ         $+4, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1468,8 +1415,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+64, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -1478,9 +1423,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot8x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x2AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot8x2AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -1489,12 +1434,9 @@ TEXT ·dot8x2AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1502,10 +1444,10 @@ group:
 	VMOVDQU Y1, 96(AX)
 
 chunk:
-	MOVQ    $0x00000008, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000008, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1544,7 +1486,7 @@ step0:
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
 	ADDQ         $+8, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1573,8 +1515,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+128, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -1583,9 +1523,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot8x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x3AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot8x3AVX2(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -1593,12 +1533,9 @@ TEXT ·dot8x3AVX2(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -1608,10 +1545,10 @@ group:
 	VMOVDQU Y0, 160(AX)
 
 chunk:
-	MOVQ    $0x00000008, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
+	MOVQ    $0x00000008, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -1668,7 +1605,7 @@ step0:
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
 	ADDQ         $+12, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -1709,8 +1646,6 @@ step0:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+192, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -1719,9 +1654,9 @@ step0:
 	VZEROUPPER
 	RET
 
-// func dot8x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x4AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot8x4AVX2(SB), NOSPLIT, $0-56
 	MOVQ    totals+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    x+16(FP), SI
@@ -1730,12 +1665,9 @@ TEXT ·dot8x4AVX2(SB), NOSPLIT, $0-64
 	VMOVDQU dotMask4<>+0(SB), Y0
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y1, Y1, Y1
 	VMOVDQU Y1, (AX)
 	VMOVDQU Y1, 32(AX)
@@ -1747,13 +1679,13 @@ group:
 	VMOVDQU Y1, 224(AX)
 
 chunk:
-	MOVQ    $0x00000008, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
-	MOVQ    CX, R12
-	MOVQ    DX, R13
-	MOVQ    R11, R14
+	MOVQ    $0x00000008, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
+	MOVQ    CX, R11
+	MOVQ    DX, R12
+	MOVQ    R10, R13
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -1790,7 +1722,7 @@ step0:
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
 	ADDQ         $+16, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       (AX), Y1, Y1
@@ -1816,8 +1748,8 @@ step0:
 	VPMADDWD     dotHigh<>+0(SB), Y8, Y8
 	VPADDD       192(AX), Y8, Y8
 	VMOVDQU      Y8, 192(AX)
-	MOVQ         R12, CX
-	MOVQ         R13, DX
+	MOVQ         R11, CX
+	MOVQ         R12, DX
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	VPXOR        Y3, Y3, Y3
@@ -1854,7 +1786,7 @@ step1:
 	VPADDW       Y10, Y8, Y8
 	ADDQ         $+64, CX
 	ADDQ         $+16, DX
-	DECQ         R14
+	DECQ         R13
 	JNZ          step1
 	VPMADDWD     dotOne<>+0(SB), Y1, Y1
 	VPADDD       32(AX), Y1, Y1
@@ -1883,8 +1815,6 @@ step1:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+256, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI
@@ -1893,9 +1823,9 @@ step1:
 	VZEROUPPER
 	RET
 
-// func dot8x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+// func dot8x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dot8x6AVX2(SB), NOSPLIT, $0-64
+TEXT ·dot8x6AVX2(SB), NOSPLIT, $0-56
 	MOVQ totals+0(FP), AX
 	MOVQ w+8(FP), CX
 	MOVQ x+16(FP), SI
@@ -1903,12 +1833,9 @@ TEXT ·dot8x6AVX2(SB), NOSPLIT, $0-64
 	MOVQ blocks+32(FP), R8
 
 block:
-	MOVQ SI, DX
-	MOVQ CX, R9
-	MOVQ groups+48(FP), R10
-
-group:
-	MOVQ    steps+56(FP), BX
+	MOVQ    SI, DX
+	MOVQ    CX, R9
+	MOVQ    steps+48(FP), BX
 	VPXOR   Y0, Y0, Y0
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
@@ -1924,13 +1851,13 @@ group:
 	VMOVDQU Y0, 352(AX)
 
 chunk:
-	MOVQ    $0x00000008, R11
-	CMPQ    BX, R11
-	CMOVQLT BX, R11
-	SUBQ    R11, BX
-	MOVQ    CX, R12
-	MOVQ    DX, R13
-	MOVQ    R11, R14
+	MOVQ    $0x00000008, R10
+	CMPQ    BX, R10
+	CMOVQLT BX, R10
+	SUBQ    R10, BX
+	MOVQ    CX, R11
+	MOVQ    DX, R12
+	MOVQ    R10, R13
 	VPXOR   Y0, Y0, Y0
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
@@ -1982,7 +1909,7 @@ step0:
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
 	ADDQ         $+24, DX
-	DECQ         R11
+	DECQ         R10
 	JNZ          step0
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       (AX), Y0, Y0
@@ -2020,8 +1947,8 @@ step0:
 	VPMADDWD     dotHigh<>+0(SB), Y11, Y11
 	VPADDD       320(AX), Y11, Y11
 	VMOVDQU      Y11, 320(AX)
-	MOVQ         R12, CX
-	MOVQ         R13, DX
+	MOVQ         R11, CX
+	MOVQ         R12, DX
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
@@ -2073,7 +2000,7 @@ step1:
 	VPADDW       Y13, Y11, Y11
 	ADDQ         $+64, CX
 	ADDQ         $+24, DX
-	DECQ         R14
+	DECQ         R13
 	JNZ          step1
 	VPMADDWD     dotOne<>+0(SB), Y0, Y0
 	VPADDD       32(AX), Y0, Y0
@@ -2114,8 +2041,6 @@ step1:
 	TESTQ        BX, BX
 	JNZ          chunk
 	ADDQ         $+384, AX
-	DECQ         R10
-	JNZ          group
 	MOVQ         stride+40(FP), CX
 	ADDQ         R9, CX
 	XCHGQ        SI, DI

@@ -18,20 +18,20 @@ type dotCase struct {
 }
 
 // size returns the number of totals.
-func (c dotCase) size() int { return c.Blocks * c.Groups * c.Rows * quant.BlockRows }
+func (c dotCase) size() int { return c.Blocks * c.Rows * quant.BlockRows }
 
 // dotCases returns products of every kind for a tile size.
 func dotCases(rng *rand.Rand, rows int) (all []dotCase) {
 	for _, bits := range []int{2, 4, 8} {
-		for _, s := range []struct{ blocks, groups, steps, gap int }{
-			{1, 1, 1, 64}, {1, 1, 2, 0}, {2, 1, 3, 64}, {3, 1, 5, 0}, {1, 1, 7, 64}, {2, 1, 96, 64}, {1, 1, 257, 64}, {2, 3, 4, 128}, {1, 80, 4, 0},
+		for _, s := range []struct{ blocks, steps, gap int }{
+			{1, 1, 64}, {1, 2, 0}, {2, 3, 64}, {3, 5, 0}, {1, 7, 64}, {2, 96, 64}, {1, 257, 64}, {2, 12, 128},
 		} {
 			for fill := range 3 {
 				c := dotCase{Shape: kernels.Shape{
-					Bits: bits, Rows: rows, Blocks: s.blocks, Groups: s.groups, Steps: s.steps, Stride: s.groups*s.steps*quant.StepBytes + s.gap,
+					Bits: bits, Rows: rows, Blocks: s.blocks, Steps: s.steps, Stride: s.steps*quant.StepBytes + s.gap,
 				}}
-				c.w = make([]byte, (c.Blocks-1)*c.Stride+c.Groups*c.Steps*quant.StepBytes)
-				c.x = make([]uint32, c.Groups*c.Steps*c.Words()*rows)
+				c.w = make([]byte, (c.Blocks-1)*c.Stride+c.Steps*quant.StepBytes)
+				c.x = make([]uint32, c.Steps*c.Words()*rows)
 				c.odd = make([]uint32, len(c.x))
 				for i := range c.w {
 					c.w[i] = [3]byte{byte(rng.Uint32()), 255, byte(rng.Uint32())}[fill]
@@ -52,16 +52,16 @@ func (c dotCase) reference() []int32 {
 	totals := make([]int32, c.size())
 	n := 8 / c.Bits
 	for i := range totals {
-		lane, r, g, b := i%16, i/16%c.Rows, i/16/c.Rows%c.Groups, i/16/c.Rows/c.Groups
+		lane, r, b := i%16, i/16%c.Rows, i/16/c.Rows
 		x := c.x
 		if b%2 == 1 {
 			x = c.odd
 		}
 		for s := range c.Steps {
 			for k := range 4 {
-				code := c.w[b*c.Stride+(g*c.Steps+s)*quant.StepBytes+4*lane+k]
+				code := c.w[b*c.Stride+s*quant.StepBytes+4*lane+k]
 				for j := range n {
-					word := x[((g*c.Steps+s)*n+j)*c.Rows+r]
+					word := x[(s*n+j)*c.Rows+r]
 					totals[i] += int32(code>>(j*c.Bits)&(1<<c.Bits-1)) * int32(int8(word>>(8*k)))
 				}
 			}
@@ -100,7 +100,7 @@ func TestDotLongest(t *testing.T) {
 				w[i] = 0xff
 			}
 			for _, rows := range s.Tiles() {
-				sh := kernels.Shape{Bits: bits, Rows: rows, Blocks: 1, Stride: len(w), Groups: 1, Steps: steps}
+				sh := kernels.Shape{Bits: bits, Rows: rows, Blocks: 1, Stride: len(w), Steps: steps}
 				x, totals := make([]uint32, steps*sh.Words()*rows), make([]int32, rows*quant.BlockRows)
 				for _, digit := range []int8{-128, 127} {
 					for i := range x {
@@ -124,7 +124,7 @@ func BenchmarkDot(b *testing.B) {
 		for _, bits := range []int{2, 4, 8} {
 			for _, rows := range s.Tiles() {
 				b.Run(fmt.Sprintf("%s/int%d/%d", s.Name(), bits, rows), func(b *testing.B) {
-					sh := kernels.Shape{Bits: bits, Rows: rows, Blocks: 4, Groups: 1, Steps: 1536 * bits / 32}
+					sh := kernels.Shape{Bits: bits, Rows: rows, Blocks: 4, Steps: 1536 * bits / 32}
 					sh.Stride = sh.Steps*quant.StepBytes + quant.StepBytes
 					w, x := make([]byte, sh.Blocks*sh.Stride), make([]uint32, sh.Steps*sh.Words()*rows)
 					totals := make([]int32, sh.Blocks*rows*quant.BlockRows)

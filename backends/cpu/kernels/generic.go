@@ -14,11 +14,14 @@ func Generic() *Set {
 	return &Set{
 		name:       "generic",
 		tiles:      []int{1, 2, 3, 4, 6, 8, 12, 16, 24},
+		groupTiles: [MaxPlanes + 1][]int{1: {1, 2, 4}, 2: {1, 2, 4}, 3: {1, 2, 4}},
 		dot:        dot,
+		mulGroups:  mulGroups,
 		roundInt8:  roundInt8,
 		interleave: interleave,
 		finish:     finish,
 		quantize:   quantize,
+		quantGroup: quantizeGroups,
 		maxAbs:     maxAbs,
 		max:        backends.Peak,
 		dotF32:     dotF32,
@@ -34,6 +37,7 @@ func Generic() *Set {
 		weighted:   weighted,
 		scaleAdd:   scaleAdd,
 		div:        div,
+		grid:       grid,
 		read:       read,
 	}
 }
@@ -107,6 +111,13 @@ func div(dst []float32, by float32) {
 	}
 }
 
+// grid is Set.Grid.
+func grid(x []float32, step float32) {
+	for i, v := range x {
+		x[i] = float32(float32(ToGrid(v, step, -128, 127)) * step)
+	}
+}
+
 // softmax is Set.Softmax.
 func softmax(w []float32) (largest, total float32) {
 	largest = w[0]
@@ -153,6 +164,17 @@ func quantize(dst []uint32, x []float32, planes int, step, lo, hi float32) (sum 
 	return sum
 }
 
+// quantizeGroups is Set.QuantizeGroups.
+func quantizeGroups(dst []uint32, sums []int32, x []float32, planes int, step, lo, hi float32) {
+	quantize(dst, x, planes, step, lo, hi)
+	for g := range len(x) / GroupCols {
+		sums[g] = 0
+		for _, v := range x[g*GroupCols:][:GroupCols] {
+			sums[g] += ToGrid(v, step, lo, hi)
+		}
+	}
+}
+
 // roundInt8 is Set.RoundInt8.
 func roundInt8(dst []int8, x []float32, step float32) {
 	for i, v := range x {
@@ -178,31 +200,17 @@ func finish(dst []float32, stride int, totals []int32, scales []byte, f *Final) 
 		scale := scales[b*f.ScaleStride:]
 		for r := range f.Rows {
 			out := (*[quant.BlockRows]float32)(dst[r*stride+b*quant.BlockRows:])
+			at := (b*f.every()*f.Rows + r) * f.Planes
 			for lane := range out {
-				sum := float32(0)
-				for g := range f.Groups {
-					at := ((b*f.every()*f.Groups+g)*f.Rows + r) * f.Planes
-					total := f.Starts[r*f.Groups+g]
-					for p, weight := 0, 1.0; p < f.Planes; p, weight = p+1, 256*weight {
-						total += float64(float64(totals[(at+p)*quant.BlockRows+lane]) * weight)
-					}
-					var s float32
-					if f.Half {
-						s = quant.F16ToF32(binary.LittleEndian.Uint16(scale[2*(g*quant.BlockRows+lane):]))
-					} else {
-						s = math.Float32frombits(binary.LittleEndian.Uint32(scale[4*lane:]))
-					}
-					y := float32(float32(float32(total)*f.Steps[r]) * s)
-					if f.Half {
-						sum += y
-					} else {
-						sum = y
-					}
+				total := f.Starts[r]
+				for p, weight := 0, 1.0; p < f.Planes; p, weight = p+1, 256*weight {
+					total += float64(float64(totals[(at+p)*quant.BlockRows+lane]) * weight)
 				}
+				y := float32(float32(float32(total)*f.Steps[r]) * math.Float32frombits(binary.LittleEndian.Uint32(scale[4*lane:])))
 				if f.Out != 0 {
-					sum = float32(float32(ToGrid(sum, f.Out, -128, 127)) * f.Out)
+					y = float32(float32(ToGrid(y, f.Out, -128, 127)) * f.Out)
 				}
-				out[lane] = float32(sum * f.Mul)
+				out[lane] = float32(y * f.Mul)
 			}
 		}
 	}

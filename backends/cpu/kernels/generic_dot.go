@@ -13,30 +13,52 @@ import (
 
 // dot is Set.DotPairs.
 func dot(totals []int32, w []byte, x, odd []uint32, s Shape) {
-	words := s.Steps * s.Words()
 	for b := range s.Blocks {
 		if b > 0 {
 			x, odd = odd, x
 		}
-		for g := range s.Groups {
-			codes := w[b*s.Stride+g*s.Steps*quant.StepBytes:][:s.Steps*quant.StepBytes]
-			act := x[g*words*s.Rows:][:words*s.Rows]
-			sums := totals[(b*s.Groups+g)*s.Rows*quant.BlockRows:][:s.Rows*quant.BlockRows]
-			for r := range s.Rows {
-				for lane := 0; lane < quant.BlockRows; lane += 2 {
-					both := dotPair(s.Bits, codes[4*lane:], act[r:], s.Rows)
-					lower := int32(both)
-					sums[r*quant.BlockRows+lane] = lower
-					sums[r*quant.BlockRows+lane+1] = int32((both - int64(lower)) >> 32)
+		codes := w[b*s.Stride:][:s.Steps*quant.StepBytes]
+		sums := totals[b*s.Rows*quant.BlockRows:][:s.Rows*quant.BlockRows]
+		for r := range s.Rows {
+			for lane := 0; lane < quant.BlockRows; lane += 2 {
+				sums[r*quant.BlockRows+lane], sums[r*quant.BlockRows+lane+1] = dotPair(s.Bits, codes[4*lane:], x[r:], s.Rows)
+			}
+		}
+	}
+}
+
+// mulGroups is Set.MulGroups.
+func mulGroups(dst []float32, stride int, w []byte, a *GroupActivations, s GroupShape) {
+	size := s.Bits * quant.StepBytes
+	words := GroupCols / 4 * s.Rows * s.Planes
+	for b := range s.Blocks {
+		block := w[b*s.Stride:]
+		scales := block[s.codes():]
+		for r := range s.Rows {
+			out := (*[quant.BlockRows]float32)(dst[r*stride+b*quant.BlockRows:])
+			*out = [quant.BlockRows]float32{}
+			for g := range s.Groups {
+				var totals [quant.BlockRows]int64
+				for p := range s.Planes {
+					x := a.Words[g*words+r*s.Planes+p:]
+					for lane := 0; lane < quant.BlockRows; lane += 2 {
+						lower, upper := dotPair(s.Bits, block[g*size+4*lane:][:size-4*lane], x, s.Rows*s.Planes)
+						totals[lane] += int64(lower) << (8 * p)
+						totals[lane+1] += int64(upper) << (8 * p)
+					}
+				}
+				for lane, total := range totals {
+					scale := quant.F16ToF32(binary.LittleEndian.Uint16(scales[2*(g*quant.BlockRows+lane):]))
+					out[lane] += float32(float32(float32(a.Starts[g*s.Rows+r]+total)*a.Steps[r]) * scale)
 				}
 			}
 		}
 	}
 }
 
-// dotPair returns the sums of a lane and, in the upper half, of the next. The
-// words of the activations are stride apart.
-func dotPair(bits int, codes []byte, x []uint32, stride int) (sum int64) {
+// dotPair returns the sums of a lane and of the next. The words of the activations are stride apart.
+func dotPair(bits int, codes []byte, x []uint32, stride int) (first, second int32) {
+	sum := int64(0)
 	mask := uint64(1)<<bits - 1
 	mask |= mask << 32
 	n := 8 / bits
@@ -50,5 +72,6 @@ func dotPair(bits int, codes []byte, x []uint32, stride int) (sum int64) {
 			w >>= bits
 		}
 	}
-	return sum
+	first = int32(sum)
+	return first, int32((sum - int64(first)) >> 32)
 }

@@ -3,4 +3,4 @@
 package kernels
 
 // dotFunc is Set.Dot for one number of bits and rows.
-type dotFunc func(totals *int32, w *byte, x, odd *uint32, blocks, stride, groups, steps int)
+type dotFunc func(totals *int32, w *byte, x, odd *uint32, blocks, stride, steps int)

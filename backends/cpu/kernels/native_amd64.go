@@ -22,11 +22,12 @@ func avx2() *Set {
 	s.name = "avx2"
 	s.tiles = []int{1, 2, 3, 4, 6}
 	s.dot = func(totals []int32, w []byte, x, odd []uint32, sh Shape) {
-		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+		dotsAVX2[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Steps)
 	}
 	s.interleave = interleaveAVX
 	sumsAVX2.install(s)
 	pointwiseAVX2.install(s)
+	installGroups(s, &groupsAVX2)
 	return s
 }
 
@@ -36,10 +37,11 @@ func avx512() *Set {
 	s.name = "avx512"
 	s.tiles = []int{1, 2, 3, 4, 6, 8, 12, 16, 24}
 	s.dot = func(totals []int32, w []byte, x, odd []uint32, sh Shape) {
-		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+		dotsAVX512[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Steps)
 	}
 	s.interleave = interleaveAVX
 	sumsAVX512.install(s)
 	pointwiseAVX512.install(s)
+	installGroups(s, &groupsAVX512)
 	return s
 }

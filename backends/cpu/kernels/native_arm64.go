@@ -23,9 +23,10 @@ func neon() *Set {
 	s.name = "neon"
 	s.tiles = []int{1, 2, 3, 4, 6}
 	s.dot = func(totals []int32, w []byte, x, odd []uint32, sh Shape) {
-		dotsNEON[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Groups, sh.Steps)
+		dotsNEON[sh.Bits][sh.Rows](&totals[0], &w[0], &x[0], &odd[0], sh.Blocks, sh.Stride, sh.Steps)
 	}
 	sumsNEON.install(s)
 	pointwiseNEON.install(s)
+	installGroups(s, &groupsNEON)
 	return s
 }

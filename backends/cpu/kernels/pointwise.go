@@ -12,34 +12,36 @@ import (
 // pointwise holds the assembly of an instruction set for the operations that
 // treat numbers one by one. All take pointers to n numbers.
 type pointwise struct {
-	maxAbs           func(x *float32, n int) float32
-	peak             func(x *float32, n int) float32
-	quantize         [MaxPlanes + 1]quantizeFunc
-	norm             func(dst, x *float32, n int, inv float32)
-	normWeighted     func(dst, x, weight *float32, n int, inv float32)
-	addNorm          func(state, x *float32, n int, inv, mul float32)
-	addNormWeighted  func(state, x, weight *float32, n int, inv, mul float32)
-	addMul           func(dst, a, b *float32, n int, mul float32)
-	scaleAdd         func(dst, part *float32, n int, old, add float32)
-	div              func(dst *float32, n int, by float32)
-	rotate           func(lo, hi, sin, cos *float32, n int)
-	geluMul          func(dst, a, b *float32, n int)
-	softcap          func(x *float32, n int, limit float32)
-	largest          func(w *float32, n int) float32
-	expSum           func(w *float32, n int, largest float32) float32
-	finishRows       [MaxPlanes + 1]finishFunc // float32 scales
-	finishRowsGrid   [MaxPlanes + 1]finishFunc // on a grid
-	finishGroups     [MaxPlanes + 1]finishFunc // float16 scales of groups
-	finishGroupsGrid [MaxPlanes + 1]finishFunc
+	maxAbs          func(x *float32, n int) float32
+	peak            func(x *float32, n int) float32
+	quantize        [MaxPlanes + 1]quantizeFunc
+	quantizeGroups  [MaxPlanes + 1]quantizeGroupsFunc
+	norm            func(dst, x *float32, n int, inv float32)
+	normWeighted    func(dst, x, weight *float32, n int, inv float32)
+	addNorm         func(state, x *float32, n int, inv, mul float32)
+	addNormWeighted func(state, x, weight *float32, n int, inv, mul float32)
+	addMul          func(dst, a, b *float32, n int, mul float32)
+	scaleAdd        func(dst, part *float32, n int, old, add float32)
+	div             func(dst *float32, n int, by float32)
+	grid            func(x *float32, n int, step float32)
+	rotate          func(lo, hi, sin, cos *float32, n int)
+	geluMul         func(dst, a, b *float32, n int)
+	softcap         func(x *float32, n int, limit float32)
+	largest         func(w *float32, n int) float32
+	expSum          func(w *float32, n int, largest float32) float32
+	finish          [MaxPlanes + 1]finishFunc
+	finishGrid      [MaxPlanes + 1]finishFunc // on a grid
 }
 
 // quantizeFunc is Set.Quantize for one number of planes, which begin size bytes apart, and at most quantizeMost numbers.
 type quantizeFunc func(dst *uint32, size int, x *float32, n int, step, lo, hi float32) int64
 
-// finishFunc is Set.Finish for one number of planes. The totals of a row's
-// groups are group numbers apart, those of two blocks block numbers.
-type finishFunc func(dst *float32, stride int, totals *int32, block, group int, scales *byte, scaleStride int,
-	starts *float64, steps *float32, blocks, rows, groups int, out, mul float32)
+// quantizeGroupsFunc is Set.QuantizeGroups for one number of planes, which begin size bytes apart, and at least one group.
+type quantizeGroupsFunc func(dst *uint32, size int, sums *int32, x *float32, groups int, step, lo, hi float32)
+
+// finishFunc is Set.Finish for one number of planes. The totals of two blocks are block numbers apart.
+type finishFunc func(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int,
+	starts *float64, steps *float32, blocks, rows int, out, mul float32)
 
 // quantizeMost is how many numbers a quantizeFunc sums without overflow.
 const quantizeMost = 1 << 16
@@ -55,6 +57,11 @@ func (k *pointwise) install(s *Set) {
 		return most
 	}
 	s.quantize = k.setQuantize
+	s.quantGroup = func(dst []uint32, sums []int32, x []float32, planes int, step, lo, hi float32) {
+		if len(x) > 0 {
+			k.quantizeGroups[planes](first(dst), 4*(len(dst)/planes), first(sums), first(x), len(x)/GroupCols, step, lo, hi)
+		}
+	}
 	s.roundInt8 = k.setRoundInt8
 	s.finish = k.setFinish
 	s.norm = func(dst, x, weight []float32, inv float32) {
@@ -76,6 +83,7 @@ func (k *pointwise) install(s *Set) {
 		k.scaleAdd(first(dst), first(part), len(dst), old, add)
 	}
 	s.div = func(dst []float32, by float32) { k.div(first(dst), len(dst), by) }
+	s.grid = func(x []float32, step float32) { k.grid(first(x), len(x), step) }
 	s.rotate = func(x, table []float32) {
 		half := len(x) / 2
 		k.rotate(first(x), first(x[half:]), first(table), first(table[half:]), half)
@@ -115,20 +123,10 @@ func (k *pointwise) setRoundInt8(dst []int8, x []float32, step float32) {
 
 // setFinish is Set.Finish.
 func (k *pointwise) setFinish(dst []float32, stride int, totals []int32, scales []byte, f *Final) {
-	if !f.Half && f.Groups > 1 { // of no use, so there is no kernel
-		finish(dst, stride, totals, scales, f)
-		return
+	kind := &k.finish
+	if f.Out != 0 {
+		kind = &k.finishGrid
 	}
-	kind := &k.finishRows
-	switch {
-	case f.Half && f.Out != 0:
-		kind = &k.finishGroupsGrid
-	case f.Half:
-		kind = &k.finishGroups
-	case f.Out != 0:
-		kind = &k.finishRowsGrid
-	}
-	group := f.Rows * f.Planes * quant.BlockRows
-	kind[f.Planes](first(dst), stride, first(totals), f.every()*f.Groups*group, group, first(scales), f.ScaleStride,
-		first(f.Starts), first(f.Steps), f.Blocks, f.Rows, f.Groups, f.Out, f.Mul)
+	kind[f.Planes](first(dst), stride, first(totals), f.every()*f.Rows*f.Planes*quant.BlockRows, first(scales), f.ScaleStride,
+		first(f.Starts), first(f.Steps), f.Blocks, f.Rows, f.Out, f.Mul)
 }

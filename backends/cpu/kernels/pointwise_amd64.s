@@ -335,23 +335,92 @@ DATA all_00000000<>+24(SB)/4, $0x00000000
 DATA all_00000000<>+28(SB)/4, $0x00000000
 GLOBL all_00000000<>(SB), RODATA|NOPTR, $32
 
-// func finishRows1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func quantizeGroups1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX2
+TEXT ·quantizeGroups1AVX2(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Y0
+	VBROADCASTSS lo+44(FP), Y1
+	VBROADCASTSS hi+48(FP), Y2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      (AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSHUFB      byte_0<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, (DX)
+	VMOVUPS      32(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSHUFB      byte_0<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 8(DX)
+	VMOVUPS      64(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSHUFB      byte_0<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 16(DX)
+	VMOVUPS      96(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSHUFB      byte_0<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 24(DX)
+	VPERM2F128   $0x01, Y3, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x0e, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x01, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVSS       X3, (CX)
+	ADDQ         $+128, AX
+	ADDQ         $+4, CX
+	ADDQ         $+32, DX
+	DECQ         BX
+	JNZ          times1
+	VZEROUPPER
+	RET
+
+// func finish1AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX
-TEXT ·finishRows1AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
+TEXT ·finish1AVX2(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Y0
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Y1
 	VMOVUPS 32(DX), Y2
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Y3
@@ -381,8 +450,7 @@ times2:
 	VMOVUPS      Y8, 32(SI)
 	ADDQ         $+64, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -390,31 +458,31 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
 	VZEROUPPER
 	RET
 
-// func finishRowsGrid1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func finishGrid1AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX
-TEXT ·finishRowsGrid1AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	VBROADCASTSS out+96(FP), Y1
+TEXT ·finishGrid1AVX2(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Y0
+	VBROADCASTSS out+80(FP), Y1
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Y2
 	VMOVUPS 32(DX), Y3
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Y4
@@ -456,8 +524,7 @@ times2:
 	VMOVUPS      Y9, 32(SI)
 	ADDQ         $+64, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -465,7 +532,7 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
@@ -491,199 +558,6 @@ DATA all_42fe0000<>+20(SB)/4, $0x42fe0000
 DATA all_42fe0000<>+24(SB)/4, $0x42fe0000
 DATA all_42fe0000<>+28(SB)/4, $0x42fe0000
 GLOBL all_42fe0000<>(SB), RODATA|NOPTR, $32
-
-// func finishGroups1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX2, F16C
-TEXT ·finishGroups1AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Y1
-	VPXOR        Y2, Y2, Y2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    (R11), Y4
-	VCVTDQ2PD    16(R11), Y6
-	VBROADCASTSD (R12), Y7
-	VADDPD       Y7, Y4, Y4
-	VADDPD       Y7, Y6, Y6
-	VCVTPD2PSY   Y4, X3
-	VCVTPD2PSY   Y6, X4
-	VINSERTF128  $0x01, X4, Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VCVTPH2PS    (R13), Y4
-	VMULPS       Y4, Y3, Y3
-	VADDPS       Y3, Y2, Y2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y2, (SI)
-	VPXOR        Y2, Y2, Y2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times4:
-	VCVTDQ2PD    32(R11), Y4
-	VCVTDQ2PD    48(R11), Y6
-	VBROADCASTSD (R12), Y7
-	VADDPD       Y7, Y4, Y4
-	VADDPD       Y7, Y6, Y6
-	VCVTPD2PSY   Y4, X5
-	VCVTPD2PSY   Y6, X3
-	VINSERTF128  $0x01, X3, Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VCVTPH2PS    16(R13), Y4
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y2, Y2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times4
-	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y2, 32(SI)
-	ADDQ         $+64, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroupsGrid1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX2, F16C
-TEXT ·finishGroupsGrid1AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	VBROADCASTSS out+96(FP), Y1
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Y2
-	VPXOR        Y3, Y3, Y3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    (R11), Y5
-	VCVTDQ2PD    16(R11), Y7
-	VBROADCASTSD (R12), Y8
-	VADDPD       Y8, Y5, Y5
-	VADDPD       Y8, Y7, Y7
-	VCVTPD2PSY   Y5, X4
-	VCVTPD2PSY   Y7, X5
-	VINSERTF128  $0x01, X5, Y4, Y4
-	VMULPS       Y2, Y4, Y4
-	VCVTPH2PS    (R13), Y5
-	VMULPS       Y5, Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VDIVPS       Y1, Y3, Y3
-	VMAXPS       all_c3000000<>+0(SB), Y3, Y3
-	VMINPS       all_42fe0000<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y3, (SI)
-	VPXOR        Y3, Y3, Y3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times4:
-	VCVTDQ2PD    32(R11), Y5
-	VCVTDQ2PD    48(R11), Y7
-	VBROADCASTSD (R12), Y8
-	VADDPD       Y8, Y5, Y5
-	VADDPD       Y8, Y7, Y7
-	VCVTPD2PSY   Y5, X6
-	VCVTPD2PSY   Y7, X4
-	VINSERTF128  $0x01, X4, Y6, Y6
-	VMULPS       Y2, Y6, Y6
-	VCVTPH2PS    16(R13), Y5
-	VMULPS       Y5, Y6, Y6
-	VADDPS       Y6, Y3, Y3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times4
-	VDIVPS       Y1, Y3, Y3
-	VMAXPS       all_c3000000<>+0(SB), Y3, Y3
-	VMINPS       all_42fe0000<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         $+64, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
 
 // func quantize2AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 // Requires: AVX, AVX2
@@ -802,23 +676,119 @@ DATA byte_1<>+24(SB)/4, $0x80808080
 DATA byte_1<>+28(SB)/4, $0x80808080
 GLOBL byte_1<>(SB), RODATA|NOPTR, $32
 
-// func finishRows2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func quantizeGroups2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX2
+TEXT ·quantizeGroups2AVX2(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Y0
+	VBROADCASTSS lo+44(FP), Y1
+	VBROADCASTSS hi+48(FP), Y2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      (AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00008080<>+0(SB), Y4, Y4
+	VPXOR        all_00008080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, (DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, (SI)
+	VMOVUPS      32(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00008080<>+0(SB), Y4, Y4
+	VPXOR        all_00008080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 8(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 8(SI)
+	VMOVUPS      64(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00008080<>+0(SB), Y4, Y4
+	VPXOR        all_00008080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 16(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 16(SI)
+	VMOVUPS      96(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00008080<>+0(SB), Y4, Y4
+	VPXOR        all_00008080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 24(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 24(SI)
+	VPERM2F128   $0x01, Y3, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x0e, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x01, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVSS       X3, (CX)
+	ADDQ         $+128, AX
+	ADDQ         $+4, CX
+	ADDQ         $+32, DX
+	ADDQ         $+32, SI
+	DECQ         BX
+	JNZ          times1
+	VZEROUPPER
+	RET
+
+// func finish2AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX
-TEXT ·finishRows2AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
+TEXT ·finish2AVX2(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Y0
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Y1
 	VMOVUPS 32(DX), Y2
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Y3
@@ -860,8 +830,7 @@ times2:
 	VMOVUPS      Y8, 32(SI)
 	ADDQ         $+128, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -869,7 +838,7 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
@@ -886,24 +855,24 @@ DATA wide_256<>+24(SB)/4, $0x00000000
 DATA wide_256<>+28(SB)/4, $0x40700000
 GLOBL wide_256<>(SB), RODATA|NOPTR, $32
 
-// func finishRowsGrid2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func finishGrid2AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX
-TEXT ·finishRowsGrid2AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	VBROADCASTSS out+96(FP), Y1
+TEXT ·finishGrid2AVX2(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Y0
+	VBROADCASTSS out+80(FP), Y1
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Y2
 	VMOVUPS 32(DX), Y3
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Y4
@@ -957,8 +926,7 @@ times2:
 	VMOVUPS      Y9, 32(SI)
 	ADDQ         $+128, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -966,224 +934,7 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroups2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX2, F16C
-TEXT ·finishGroups2AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Y1
-	VPXOR        Y2, Y2, Y2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    64(R11), Y4
-	VCVTDQ2PD    80(R11), Y6
-	VMULPD       wide_256<>+0(SB), Y4, Y4
-	VCVTDQ2PD    (R11), Y7
-	VADDPD       Y7, Y4, Y4
-	VMULPD       wide_256<>+0(SB), Y6, Y6
-	VCVTDQ2PD    16(R11), Y7
-	VADDPD       Y7, Y6, Y6
-	VBROADCASTSD (R12), Y7
-	VADDPD       Y7, Y4, Y4
-	VADDPD       Y7, Y6, Y6
-	VCVTPD2PSY   Y4, X3
-	VCVTPD2PSY   Y6, X4
-	VINSERTF128  $0x01, X4, Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VCVTPH2PS    (R13), Y4
-	VMULPS       Y4, Y3, Y3
-	VADDPS       Y3, Y2, Y2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y2, (SI)
-	VPXOR        Y2, Y2, Y2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times4:
-	VCVTDQ2PD    96(R11), Y4
-	VCVTDQ2PD    112(R11), Y6
-	VMULPD       wide_256<>+0(SB), Y4, Y4
-	VCVTDQ2PD    32(R11), Y7
-	VADDPD       Y7, Y4, Y4
-	VMULPD       wide_256<>+0(SB), Y6, Y6
-	VCVTDQ2PD    48(R11), Y7
-	VADDPD       Y7, Y6, Y6
-	VBROADCASTSD (R12), Y7
-	VADDPD       Y7, Y4, Y4
-	VADDPD       Y7, Y6, Y6
-	VCVTPD2PSY   Y4, X5
-	VCVTPD2PSY   Y6, X3
-	VINSERTF128  $0x01, X3, Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VCVTPH2PS    16(R13), Y4
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y2, Y2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times4
-	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y2, 32(SI)
-	ADDQ         $+128, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroupsGrid2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX2, F16C
-TEXT ·finishGroupsGrid2AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	VBROADCASTSS out+96(FP), Y1
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Y2
-	VPXOR        Y3, Y3, Y3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    64(R11), Y5
-	VCVTDQ2PD    80(R11), Y7
-	VMULPD       wide_256<>+0(SB), Y5, Y5
-	VCVTDQ2PD    (R11), Y8
-	VADDPD       Y8, Y5, Y5
-	VMULPD       wide_256<>+0(SB), Y7, Y7
-	VCVTDQ2PD    16(R11), Y8
-	VADDPD       Y8, Y7, Y7
-	VBROADCASTSD (R12), Y8
-	VADDPD       Y8, Y5, Y5
-	VADDPD       Y8, Y7, Y7
-	VCVTPD2PSY   Y5, X4
-	VCVTPD2PSY   Y7, X5
-	VINSERTF128  $0x01, X5, Y4, Y4
-	VMULPS       Y2, Y4, Y4
-	VCVTPH2PS    (R13), Y5
-	VMULPS       Y5, Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VDIVPS       Y1, Y3, Y3
-	VMAXPS       all_c3000000<>+0(SB), Y3, Y3
-	VMINPS       all_42fe0000<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y3, (SI)
-	VPXOR        Y3, Y3, Y3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times4:
-	VCVTDQ2PD    96(R11), Y5
-	VCVTDQ2PD    112(R11), Y7
-	VMULPD       wide_256<>+0(SB), Y5, Y5
-	VCVTDQ2PD    32(R11), Y8
-	VADDPD       Y8, Y5, Y5
-	VMULPD       wide_256<>+0(SB), Y7, Y7
-	VCVTDQ2PD    48(R11), Y8
-	VADDPD       Y8, Y7, Y7
-	VBROADCASTSD (R12), Y8
-	VADDPD       Y8, Y5, Y5
-	VADDPD       Y8, Y7, Y7
-	VCVTPD2PSY   Y5, X6
-	VCVTPD2PSY   Y7, X4
-	VINSERTF128  $0x01, X4, Y6, Y6
-	VMULPS       Y2, Y6, Y6
-	VCVTPH2PS    16(R13), Y5
-	VMULPS       Y5, Y6, Y6
-	VADDPS       Y6, Y3, Y3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times4
-	VDIVPS       Y1, Y3, Y3
-	VMAXPS       all_c3000000<>+0(SB), Y3, Y3
-	VMINPS       all_42fe0000<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         $+128, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
@@ -1317,23 +1068,138 @@ DATA byte_2<>+24(SB)/4, $0x80808080
 DATA byte_2<>+28(SB)/4, $0x80808080
 GLOBL byte_2<>(SB), RODATA|NOPTR, $32
 
-// func finishRows3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func quantizeGroups3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX2
+TEXT ·quantizeGroups3AVX2(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Y0
+	VBROADCASTSS lo+44(FP), Y1
+	VBROADCASTSS hi+48(FP), Y2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         SI, DI
+	LEAQ         (DI)(BX*1), DI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      (AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00808080<>+0(SB), Y4, Y4
+	VPXOR        all_00808080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, (DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, (SI)
+	VPSHUFB      byte_2<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, (DI)
+	VMOVUPS      32(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00808080<>+0(SB), Y4, Y4
+	VPXOR        all_00808080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 8(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 8(SI)
+	VPSHUFB      byte_2<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 8(DI)
+	VMOVUPS      64(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00808080<>+0(SB), Y4, Y4
+	VPXOR        all_00808080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 16(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 16(SI)
+	VPSHUFB      byte_2<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 16(DI)
+	VMOVUPS      96(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00808080<>+0(SB), Y4, Y4
+	VPXOR        all_00808080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 24(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 24(SI)
+	VPSHUFB      byte_2<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 24(DI)
+	VPERM2F128   $0x01, Y3, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x0e, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x01, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVSS       X3, (CX)
+	ADDQ         $+128, AX
+	ADDQ         $+4, CX
+	ADDQ         $+32, DX
+	ADDQ         $+32, SI
+	ADDQ         $+32, DI
+	DECQ         BX
+	JNZ          times1
+	VZEROUPPER
+	RET
+
+// func finish3AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX
-TEXT ·finishRows3AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
+TEXT ·finish3AVX2(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Y0
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Y1
 	VMOVUPS 32(DX), Y2
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Y3
@@ -1387,8 +1253,7 @@ times2:
 	VMOVUPS      Y8, 32(SI)
 	ADDQ         $+192, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -1396,31 +1261,31 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
 	VZEROUPPER
 	RET
 
-// func finishRowsGrid3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func finishGrid3AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX
-TEXT ·finishRowsGrid3AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	VBROADCASTSS out+96(FP), Y1
+TEXT ·finishGrid3AVX2(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Y0
+	VBROADCASTSS out+80(FP), Y1
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Y2
 	VMOVUPS 32(DX), Y3
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Y4
@@ -1486,8 +1351,7 @@ times2:
 	VMOVUPS      Y9, 32(SI)
 	ADDQ         $+192, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -1495,248 +1359,7 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroups3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX2, F16C
-TEXT ·finishGroups3AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Y1
-	VPXOR        Y2, Y2, Y2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    128(R11), Y4
-	VCVTDQ2PD    144(R11), Y6
-	VMULPD       wide_256<>+0(SB), Y4, Y4
-	VCVTDQ2PD    64(R11), Y7
-	VADDPD       Y7, Y4, Y4
-	VMULPD       wide_256<>+0(SB), Y6, Y6
-	VCVTDQ2PD    80(R11), Y7
-	VADDPD       Y7, Y6, Y6
-	VMULPD       wide_256<>+0(SB), Y4, Y4
-	VCVTDQ2PD    (R11), Y7
-	VADDPD       Y7, Y4, Y4
-	VMULPD       wide_256<>+0(SB), Y6, Y6
-	VCVTDQ2PD    16(R11), Y7
-	VADDPD       Y7, Y6, Y6
-	VBROADCASTSD (R12), Y7
-	VADDPD       Y7, Y4, Y4
-	VADDPD       Y7, Y6, Y6
-	VCVTPD2PSY   Y4, X3
-	VCVTPD2PSY   Y6, X4
-	VINSERTF128  $0x01, X4, Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VCVTPH2PS    (R13), Y4
-	VMULPS       Y4, Y3, Y3
-	VADDPS       Y3, Y2, Y2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y2, (SI)
-	VPXOR        Y2, Y2, Y2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times4:
-	VCVTDQ2PD    160(R11), Y4
-	VCVTDQ2PD    176(R11), Y6
-	VMULPD       wide_256<>+0(SB), Y4, Y4
-	VCVTDQ2PD    96(R11), Y7
-	VADDPD       Y7, Y4, Y4
-	VMULPD       wide_256<>+0(SB), Y6, Y6
-	VCVTDQ2PD    112(R11), Y7
-	VADDPD       Y7, Y6, Y6
-	VMULPD       wide_256<>+0(SB), Y4, Y4
-	VCVTDQ2PD    32(R11), Y7
-	VADDPD       Y7, Y4, Y4
-	VMULPD       wide_256<>+0(SB), Y6, Y6
-	VCVTDQ2PD    48(R11), Y7
-	VADDPD       Y7, Y6, Y6
-	VBROADCASTSD (R12), Y7
-	VADDPD       Y7, Y4, Y4
-	VADDPD       Y7, Y6, Y6
-	VCVTPD2PSY   Y4, X5
-	VCVTPD2PSY   Y6, X3
-	VINSERTF128  $0x01, X3, Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VCVTPH2PS    16(R13), Y4
-	VMULPS       Y4, Y5, Y5
-	VADDPS       Y5, Y2, Y2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times4
-	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y2, 32(SI)
-	ADDQ         $+192, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroupsGrid3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX2, F16C
-TEXT ·finishGroupsGrid3AVX2(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Y0
-	VBROADCASTSS out+96(FP), Y1
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Y2
-	VPXOR        Y3, Y3, Y3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    128(R11), Y5
-	VCVTDQ2PD    144(R11), Y7
-	VMULPD       wide_256<>+0(SB), Y5, Y5
-	VCVTDQ2PD    64(R11), Y8
-	VADDPD       Y8, Y5, Y5
-	VMULPD       wide_256<>+0(SB), Y7, Y7
-	VCVTDQ2PD    80(R11), Y8
-	VADDPD       Y8, Y7, Y7
-	VMULPD       wide_256<>+0(SB), Y5, Y5
-	VCVTDQ2PD    (R11), Y8
-	VADDPD       Y8, Y5, Y5
-	VMULPD       wide_256<>+0(SB), Y7, Y7
-	VCVTDQ2PD    16(R11), Y8
-	VADDPD       Y8, Y7, Y7
-	VBROADCASTSD (R12), Y8
-	VADDPD       Y8, Y5, Y5
-	VADDPD       Y8, Y7, Y7
-	VCVTPD2PSY   Y5, X4
-	VCVTPD2PSY   Y7, X5
-	VINSERTF128  $0x01, X5, Y4, Y4
-	VMULPS       Y2, Y4, Y4
-	VCVTPH2PS    (R13), Y5
-	VMULPS       Y5, Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VDIVPS       Y1, Y3, Y3
-	VMAXPS       all_c3000000<>+0(SB), Y3, Y3
-	VMINPS       all_42fe0000<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y3, (SI)
-	VPXOR        Y3, Y3, Y3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times4:
-	VCVTDQ2PD    160(R11), Y5
-	VCVTDQ2PD    176(R11), Y7
-	VMULPD       wide_256<>+0(SB), Y5, Y5
-	VCVTDQ2PD    96(R11), Y8
-	VADDPD       Y8, Y5, Y5
-	VMULPD       wide_256<>+0(SB), Y7, Y7
-	VCVTDQ2PD    112(R11), Y8
-	VADDPD       Y8, Y7, Y7
-	VMULPD       wide_256<>+0(SB), Y5, Y5
-	VCVTDQ2PD    32(R11), Y8
-	VADDPD       Y8, Y5, Y5
-	VMULPD       wide_256<>+0(SB), Y7, Y7
-	VCVTDQ2PD    48(R11), Y8
-	VADDPD       Y8, Y7, Y7
-	VBROADCASTSD (R12), Y8
-	VADDPD       Y8, Y5, Y5
-	VADDPD       Y8, Y7, Y7
-	VCVTPD2PSY   Y5, X6
-	VCVTPD2PSY   Y7, X4
-	VINSERTF128  $0x01, X4, Y6, Y6
-	VMULPS       Y2, Y6, Y6
-	VCVTPH2PS    16(R13), Y5
-	VMULPS       Y5, Y6, Y6
-	VADDPS       Y6, Y3, Y3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times4
-	VDIVPS       Y1, Y3, Y3
-	VMAXPS       all_c3000000<>+0(SB), Y3, Y3
-	VMINPS       all_42fe0000<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         $+192, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
@@ -2082,6 +1705,65 @@ last2:
 	VMASKMOVPS   Y3, Y2, (AX)(DX*4)
 	VMASKMOVPS   32(AX)(DX*4), Y1, Y2
 	VDIVPS       Y0, Y2, Y2
+	VMASKMOVPS   Y2, Y1, 32(AX)(DX*4)
+
+done3:
+	VZEROUPPER
+	RET
+
+// func gridAVX2(x *float32, n int, step float32)
+// Requires: AVX, AVX2
+TEXT ·gridAVX2(SB), NOSPLIT, $0-20
+	VBROADCASTSS step+16(FP), Y0
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	XORQ         DX, DX
+	SUBQ         $+16, CX
+	JLT          last2
+
+full1:
+	VMOVUPS   (AX)(DX*4), Y1
+	VDIVPS    Y0, Y1, Y1
+	VMAXPS    all_c3000000<>+0(SB), Y1, Y1
+	VMINPS    all_42fe0000<>+0(SB), Y1, Y1
+	VCVTPS2DQ Y1, Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, (AX)(DX*4)
+	VMOVUPS   32(AX)(DX*4), Y1
+	VDIVPS    Y0, Y1, Y1
+	VMAXPS    all_c3000000<>+0(SB), Y1, Y1
+	VMINPS    all_42fe0000<>+0(SB), Y1, Y1
+	VCVTPS2DQ Y1, Y1
+	VCVTDQ2PS Y1, Y1
+	VMULPS    Y0, Y1, Y1
+	VMOVUPS   Y1, 32(AX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, CX
+	JGE       full1
+
+last2:
+	ADDQ         $+16, CX
+	JZ           done3
+	VMOVD        CX, X1
+	VPBROADCASTD X1, Y1
+	VPCMPGTD     lanes_256x8_0<>+0(SB), Y1, Y2
+	VPCMPGTD     lanes_256x8_1<>+0(SB), Y1, Y1
+	VMASKMOVPS   (AX)(DX*4), Y2, Y3
+	VDIVPS       Y0, Y3, Y3
+	VMAXPS       all_c3000000<>+0(SB), Y3, Y3
+	VMINPS       all_42fe0000<>+0(SB), Y3, Y3
+	VCVTPS2DQ    Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y0, Y3, Y3
+	VMASKMOVPS   Y3, Y2, (AX)(DX*4)
+	VMASKMOVPS   32(AX)(DX*4), Y1, Y2
+	VDIVPS       Y0, Y2, Y2
+	VMAXPS       all_c3000000<>+0(SB), Y2, Y2
+	VMINPS       all_42fe0000<>+0(SB), Y2, Y2
+	VCVTPS2DQ    Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y0, Y2, Y2
 	VMASKMOVPS   Y2, Y1, 32(AX)(DX*4)
 
 done3:
@@ -3106,22 +2788,69 @@ done3:
 	VZEROUPPER
 	RET
 
-// func finishRows1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func quantizeGroups1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX512F
-TEXT ·finishRows1AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
+TEXT ·quantizeGroups1AVX512(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Z0
+	VBROADCASTSS lo+44(FP), Z1
+	VBROADCASTSS hi+48(FP), Z2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXORD     Z3, Z3, Z3
+	VMOVUPS    (AX), Z4
+	VDIVPS     Z0, Z4, Z4
+	VMAXPS     Z1, Z4, Z4
+	VMINPS     Z2, Z4, Z4
+	VCVTPS2DQ  Z4, Z4
+	VPADDD     Z4, Z3, Z3
+	VPMOVDB    Z4, X4
+	VMOVDQU    X4, (DX)
+	VMOVUPS    64(AX), Z4
+	VDIVPS     Z0, Z4, Z4
+	VMAXPS     Z1, Z4, Z4
+	VMINPS     Z2, Z4, Z4
+	VCVTPS2DQ  Z4, Z4
+	VPADDD     Z4, Z3, Z3
+	VPMOVDB    Z4, X4
+	VMOVDQU    X4, 16(DX)
+	VSHUFF64X2 $0x0e, Z3, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VSHUFF64X2 $0x01, Z3, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VPERMILPS  $0x0e, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VPERMILPS  $0x01, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VMOVSS     X3, (CX)
+	ADDQ       $+128, AX
+	ADDQ       $+4, CX
+	ADDQ       $+32, DX
+	DECQ       BX
+	JNZ        times1
+	VZEROUPPER
+	RET
+
+// func finish1AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+// Requires: AVX, AVX512F
+TEXT ·finish1AVX512(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Z1
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Z2
@@ -3139,8 +2868,7 @@ times2:
 	VMOVUPS      Z3, (SI)
 	ADDQ         $+64, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -3148,30 +2876,30 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
 	VZEROUPPER
 	RET
 
-// func finishRowsGrid1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func finishGrid1AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX, AVX512F
-TEXT ·finishRowsGrid1AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	VBROADCASTSS out+96(FP), Z1
+TEXT ·finishGrid1AVX512(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Z0
+	VBROADCASTSS out+80(FP), Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Z2
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Z3
@@ -3195,8 +2923,7 @@ times2:
 	VMOVUPS      Z4, (SI)
 	ADDQ         $+64, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -3204,140 +2931,7 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroups1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX512F
-TEXT ·finishGroups1AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Z1
-	VPXORD       Z2, Z2, Z2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    (R11), Z4
-	VCVTDQ2PD    32(R11), Z5
-	VBROADCASTSD (R12), Z6
-	VADDPD       Z6, Z4, Z4
-	VADDPD       Z6, Z5, Z5
-	VCVTPD2PS    Z4, Y3
-	VCVTPD2PS    Z5, Y4
-	VINSERTF64X4 $0x01, Y4, Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VCVTPH2PS    (R13), Z4
-	VMULPS       Z4, Z3, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VMULPS       Z0, Z2, Z2
-	VMOVUPS      Z2, (SI)
-	ADDQ         $+64, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroupsGrid1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX512F
-TEXT ·finishGroupsGrid1AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	VBROADCASTSS out+96(FP), Z1
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Z2
-	VPXORD       Z3, Z3, Z3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    (R11), Z5
-	VCVTDQ2PD    32(R11), Z6
-	VBROADCASTSD (R12), Z7
-	VADDPD       Z7, Z5, Z5
-	VADDPD       Z7, Z6, Z6
-	VCVTPD2PS    Z5, Y4
-	VCVTPD2PS    Z6, Y5
-	VINSERTF64X4 $0x01, Y5, Z4, Z4
-	VMULPS       Z2, Z4, Z4
-	VCVTPH2PS    (R13), Z5
-	VMULPS       Z5, Z4, Z4
-	VADDPS       Z4, Z3, Z3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VDIVPS       Z1, Z3, Z3
-	VMAXPS.BCST  all_c3000000<>+0(SB), Z3, Z3
-	VMINPS.BCST  all_42fe0000<>+0(SB), Z3, Z3
-	VCVTPS2DQ    Z3, Z3
-	VCVTDQ2PS    Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VMULPS       Z0, Z3, Z3
-	VMOVUPS      Z3, (SI)
-	ADDQ         $+64, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
@@ -3439,22 +3033,82 @@ done3:
 	VZEROUPPER
 	RET
 
-// func finishRows2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func quantizeGroups2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX512F
-TEXT ·finishRows2AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
+TEXT ·quantizeGroups2AVX512(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Z0
+	VBROADCASTSS lo+44(FP), Z1
+	VBROADCASTSS hi+48(FP), Z2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXORD      Z3, Z3, Z3
+	VMOVUPS     (AX), Z4
+	VDIVPS      Z0, Z4, Z4
+	VMAXPS      Z1, Z4, Z4
+	VMINPS      Z2, Z4, Z4
+	VCVTPS2DQ   Z4, Z4
+	VPADDD      Z4, Z3, Z3
+	VPADDD.BCST all_00008080<>+0(SB), Z4, Z4
+	VPXORD.BCST all_00008080<>+0(SB), Z4, Z4
+	VPMOVDB     Z4, X5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x08, Z4, Z4
+	VPMOVDB     Z4, X4
+	VMOVDQU     X4, (SI)
+	VMOVUPS     64(AX), Z4
+	VDIVPS      Z0, Z4, Z4
+	VMAXPS      Z1, Z4, Z4
+	VMINPS      Z2, Z4, Z4
+	VCVTPS2DQ   Z4, Z4
+	VPADDD      Z4, Z3, Z3
+	VPADDD.BCST all_00008080<>+0(SB), Z4, Z4
+	VPXORD.BCST all_00008080<>+0(SB), Z4, Z4
+	VPMOVDB     Z4, X5
+	VMOVDQU     X5, 16(DX)
+	VPSRLD      $0x08, Z4, Z4
+	VPMOVDB     Z4, X4
+	VMOVDQU     X4, 16(SI)
+	VSHUFF64X2  $0x0e, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VSHUFF64X2  $0x01, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x0e, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x01, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VMOVSS      X3, (CX)
+	ADDQ        $+128, AX
+	ADDQ        $+4, CX
+	ADDQ        $+32, DX
+	ADDQ        $+32, SI
+	DECQ        BX
+	JNZ         times1
+	VZEROUPPER
+	RET
+
+// func finish2AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+// Requires: AVX, AVX512F
+TEXT ·finish2AVX512(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Z1
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Z2
@@ -3478,8 +3132,7 @@ times2:
 	VMOVUPS      Z3, (SI)
 	ADDQ         $+128, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -3487,30 +3140,30 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
 	VZEROUPPER
 	RET
 
-// func finishRowsGrid2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func finishGrid2AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX, AVX512F
-TEXT ·finishRowsGrid2AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	VBROADCASTSS out+96(FP), Z1
+TEXT ·finishGrid2AVX512(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Z0
+	VBROADCASTSS out+80(FP), Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Z2
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Z3
@@ -3540,8 +3193,7 @@ times2:
 	VMOVUPS      Z4, (SI)
 	ADDQ         $+128, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -3549,152 +3201,7 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroups2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX512F
-TEXT ·finishGroups2AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Z1
-	VPXORD       Z2, Z2, Z2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    64(R11), Z4
-	VCVTDQ2PD    96(R11), Z5
-	VMULPD.BCST  wide_256<>+0(SB), Z4, Z4
-	VCVTDQ2PD    (R11), Z6
-	VADDPD       Z6, Z4, Z4
-	VMULPD.BCST  wide_256<>+0(SB), Z5, Z5
-	VCVTDQ2PD    32(R11), Z6
-	VADDPD       Z6, Z5, Z5
-	VBROADCASTSD (R12), Z6
-	VADDPD       Z6, Z4, Z4
-	VADDPD       Z6, Z5, Z5
-	VCVTPD2PS    Z4, Y3
-	VCVTPD2PS    Z5, Y4
-	VINSERTF64X4 $0x01, Y4, Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VCVTPH2PS    (R13), Z4
-	VMULPS       Z4, Z3, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VMULPS       Z0, Z2, Z2
-	VMOVUPS      Z2, (SI)
-	ADDQ         $+128, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroupsGrid2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX512F
-TEXT ·finishGroupsGrid2AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	VBROADCASTSS out+96(FP), Z1
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Z2
-	VPXORD       Z3, Z3, Z3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    64(R11), Z5
-	VCVTDQ2PD    96(R11), Z6
-	VMULPD.BCST  wide_256<>+0(SB), Z5, Z5
-	VCVTDQ2PD    (R11), Z7
-	VADDPD       Z7, Z5, Z5
-	VMULPD.BCST  wide_256<>+0(SB), Z6, Z6
-	VCVTDQ2PD    32(R11), Z7
-	VADDPD       Z7, Z6, Z6
-	VBROADCASTSD (R12), Z7
-	VADDPD       Z7, Z5, Z5
-	VADDPD       Z7, Z6, Z6
-	VCVTPD2PS    Z5, Y4
-	VCVTPD2PS    Z6, Y5
-	VINSERTF64X4 $0x01, Y5, Z4, Z4
-	VMULPS       Z2, Z4, Z4
-	VCVTPH2PS    (R13), Z5
-	VMULPS       Z5, Z4, Z4
-	VADDPS       Z4, Z3, Z3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VDIVPS       Z1, Z3, Z3
-	VMAXPS.BCST  all_c3000000<>+0(SB), Z3, Z3
-	VMINPS.BCST  all_42fe0000<>+0(SB), Z3, Z3
-	VCVTPS2DQ    Z3, Z3
-	VCVTDQ2PS    Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VMULPS       Z0, Z3, Z3
-	VMOVUPS      Z3, (SI)
-	ADDQ         $+128, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
@@ -3804,22 +3311,91 @@ done3:
 	VZEROUPPER
 	RET
 
-// func finishRows3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func quantizeGroups3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX512F
-TEXT ·finishRows3AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
+TEXT ·quantizeGroups3AVX512(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Z0
+	VBROADCASTSS lo+44(FP), Z1
+	VBROADCASTSS hi+48(FP), Z2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         SI, DI
+	LEAQ         (DI)(BX*1), DI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXORD      Z3, Z3, Z3
+	VMOVUPS     (AX), Z4
+	VDIVPS      Z0, Z4, Z4
+	VMAXPS      Z1, Z4, Z4
+	VMINPS      Z2, Z4, Z4
+	VCVTPS2DQ   Z4, Z4
+	VPADDD      Z4, Z3, Z3
+	VPADDD.BCST all_00808080<>+0(SB), Z4, Z4
+	VPXORD.BCST all_00808080<>+0(SB), Z4, Z4
+	VPMOVDB     Z4, X5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x08, Z4, Z5
+	VPMOVDB     Z5, X5
+	VMOVDQU     X5, (SI)
+	VPSRLD      $0x10, Z4, Z4
+	VPMOVDB     Z4, X4
+	VMOVDQU     X4, (DI)
+	VMOVUPS     64(AX), Z4
+	VDIVPS      Z0, Z4, Z4
+	VMAXPS      Z1, Z4, Z4
+	VMINPS      Z2, Z4, Z4
+	VCVTPS2DQ   Z4, Z4
+	VPADDD      Z4, Z3, Z3
+	VPADDD.BCST all_00808080<>+0(SB), Z4, Z4
+	VPXORD.BCST all_00808080<>+0(SB), Z4, Z4
+	VPMOVDB     Z4, X5
+	VMOVDQU     X5, 16(DX)
+	VPSRLD      $0x08, Z4, Z5
+	VPMOVDB     Z5, X5
+	VMOVDQU     X5, 16(SI)
+	VPSRLD      $0x10, Z4, Z4
+	VPMOVDB     Z4, X4
+	VMOVDQU     X4, 16(DI)
+	VSHUFF64X2  $0x0e, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VSHUFF64X2  $0x01, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x0e, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x01, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VMOVSS      X3, (CX)
+	ADDQ        $+128, AX
+	ADDQ        $+4, CX
+	ADDQ        $+32, DX
+	ADDQ        $+32, SI
+	ADDQ        $+32, DI
+	DECQ        BX
+	JNZ         times1
+	VZEROUPPER
+	RET
+
+// func finish3AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+// Requires: AVX, AVX512F
+TEXT ·finish3AVX512(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Z1
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Z2
@@ -3849,8 +3425,7 @@ times2:
 	VMOVUPS      Z3, (SI)
 	ADDQ         $+192, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -3858,30 +3433,30 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
 	VZEROUPPER
 	RET
 
-// func finishRowsGrid3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+// func finishGrid3AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 // Requires: AVX, AVX512F
-TEXT ·finishRowsGrid3AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	VBROADCASTSS out+96(FP), Z1
+TEXT ·finishGrid3AVX512(SB), NOSPLIT, $0-88
+	VBROADCASTSS mul+84(FP), Z0
+	VBROADCASTSS out+80(FP), Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
+	MOVQ         scales+32(FP), DX
+	MOVQ         blocks+64(FP), BX
 
 times1:
 	VMOVUPS (DX), Z2
 	MOVQ    AX, SI
 	MOVQ    CX, DI
-	MOVQ    starts+56(FP), R8
-	MOVQ    steps+64(FP), R9
-	MOVQ    rows+80(FP), R10
+	MOVQ    starts+48(FP), R8
+	MOVQ    steps+56(FP), R9
+	MOVQ    rows+72(FP), R10
 
 times2:
 	VBROADCASTSS (R9), Z3
@@ -3917,8 +3492,7 @@ times2:
 	VMOVUPS      Z4, (SI)
 	ADDQ         $+192, DI
 	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
+	ADDQ         $+8, R8
 	MOVQ         stride+8(FP), R11
 	LEAQ         (SI)(R11*4), SI
 	DECQ         R10
@@ -3926,164 +3500,7 @@ times2:
 	ADDQ         $+64, AX
 	MOVQ         block+24(FP), SI
 	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroups3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX512F
-TEXT ·finishGroups3AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Z1
-	VPXORD       Z2, Z2, Z2
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    128(R11), Z4
-	VCVTDQ2PD    160(R11), Z5
-	VMULPD.BCST  wide_256<>+0(SB), Z4, Z4
-	VCVTDQ2PD    64(R11), Z6
-	VADDPD       Z6, Z4, Z4
-	VMULPD.BCST  wide_256<>+0(SB), Z5, Z5
-	VCVTDQ2PD    96(R11), Z6
-	VADDPD       Z6, Z5, Z5
-	VMULPD.BCST  wide_256<>+0(SB), Z4, Z4
-	VCVTDQ2PD    (R11), Z6
-	VADDPD       Z6, Z4, Z4
-	VMULPD.BCST  wide_256<>+0(SB), Z5, Z5
-	VCVTDQ2PD    32(R11), Z6
-	VADDPD       Z6, Z5, Z5
-	VBROADCASTSD (R12), Z6
-	VADDPD       Z6, Z4, Z4
-	VADDPD       Z6, Z5, Z5
-	VCVTPD2PS    Z4, Y3
-	VCVTPD2PS    Z5, Y4
-	VINSERTF64X4 $0x01, Y4, Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VCVTPH2PS    (R13), Z4
-	VMULPS       Z4, Z3, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VMULPS       Z0, Z2, Z2
-	VMOVUPS      Z2, (SI)
-	ADDQ         $+192, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
-	LEAQ         (DX)(SI*1), DX
-	DECQ         BX
-	JNZ          times1
-	VZEROUPPER
-	RET
-
-// func finishGroupsGrid3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-// Requires: AVX, AVX512F
-TEXT ·finishGroupsGrid3AVX512(SB), NOSPLIT, $0-104
-	VBROADCASTSS mul+100(FP), Z0
-	VBROADCASTSS out+96(FP), Z1
-	MOVQ         dst+0(FP), AX
-	MOVQ         totals+16(FP), CX
-	MOVQ         scales+40(FP), DX
-	MOVQ         blocks+72(FP), BX
-
-times1:
-	MOVQ AX, SI
-	MOVQ CX, DI
-	MOVQ starts+56(FP), R8
-	MOVQ steps+64(FP), R9
-	MOVQ rows+80(FP), R10
-
-times2:
-	VBROADCASTSS (R9), Z2
-	VPXORD       Z3, Z3, Z3
-	MOVQ         DI, R11
-	MOVQ         R8, R12
-	MOVQ         DX, R13
-	MOVQ         groups+88(FP), R14
-
-times3:
-	VCVTDQ2PD    128(R11), Z5
-	VCVTDQ2PD    160(R11), Z6
-	VMULPD.BCST  wide_256<>+0(SB), Z5, Z5
-	VCVTDQ2PD    64(R11), Z7
-	VADDPD       Z7, Z5, Z5
-	VMULPD.BCST  wide_256<>+0(SB), Z6, Z6
-	VCVTDQ2PD    96(R11), Z7
-	VADDPD       Z7, Z6, Z6
-	VMULPD.BCST  wide_256<>+0(SB), Z5, Z5
-	VCVTDQ2PD    (R11), Z7
-	VADDPD       Z7, Z5, Z5
-	VMULPD.BCST  wide_256<>+0(SB), Z6, Z6
-	VCVTDQ2PD    32(R11), Z7
-	VADDPD       Z7, Z6, Z6
-	VBROADCASTSD (R12), Z7
-	VADDPD       Z7, Z5, Z5
-	VADDPD       Z7, Z6, Z6
-	VCVTPD2PS    Z5, Y4
-	VCVTPD2PS    Z6, Y5
-	VINSERTF64X4 $0x01, Y5, Z4, Z4
-	VMULPS       Z2, Z4, Z4
-	VCVTPH2PS    (R13), Z5
-	VMULPS       Z5, Z4, Z4
-	VADDPS       Z4, Z3, Z3
-	ADDQ         $+8, R12
-	ADDQ         $+32, R13
-	MOVQ         group+32(FP), R15
-	LEAQ         (R11)(R15*4), R11
-	DECQ         R14
-	JNZ          times3
-	VDIVPS       Z1, Z3, Z3
-	VMAXPS.BCST  all_c3000000<>+0(SB), Z3, Z3
-	VMINPS.BCST  all_42fe0000<>+0(SB), Z3, Z3
-	VCVTPS2DQ    Z3, Z3
-	VCVTDQ2PS    Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VMULPS       Z0, Z3, Z3
-	VMOVUPS      Z3, (SI)
-	ADDQ         $+192, DI
-	ADDQ         $+4, R9
-	MOVQ         groups+88(FP), R11
-	LEAQ         (R8)(R11*8), R8
-	MOVQ         stride+8(FP), R11
-	LEAQ         (SI)(R11*4), SI
-	DECQ         R10
-	JNZ          times2
-	ADDQ         $+64, AX
-	MOVQ         block+24(FP), SI
-	LEAQ         (CX)(SI*4), CX
-	MOVQ         scaleStride+48(FP), SI
+	MOVQ         scaleStride+40(FP), SI
 	LEAQ         (DX)(SI*1), DX
 	DECQ         BX
 	JNZ          times1
@@ -4437,6 +3854,66 @@ last2:
 	VMOVUPS.Z 64(AX)(DX*4), K2, Z1
 	VDIVPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K2, 64(AX)(DX*4)
+
+done3:
+	VZEROUPPER
+	RET
+
+// func gridAVX512(x *float32, n int, step float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·gridAVX512(SB), NOSPLIT, $0-20
+	VBROADCASTSS step+16(FP), Z0
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	XORQ         DX, DX
+	SUBQ         $+32, CX
+	JLT          last2
+
+full1:
+	VMOVUPS     (AX)(DX*4), Z1
+	VDIVPS      Z0, Z1, Z1
+	VMAXPS.BCST all_c3000000<>+0(SB), Z1, Z1
+	VMINPS.BCST all_42fe0000<>+0(SB), Z1, Z1
+	VCVTPS2DQ   Z1, Z1
+	VCVTDQ2PS   Z1, Z1
+	VMULPS      Z0, Z1, Z1
+	VMOVUPS     Z1, (AX)(DX*4)
+	VMOVUPS     64(AX)(DX*4), Z1
+	VDIVPS      Z0, Z1, Z1
+	VMAXPS.BCST all_c3000000<>+0(SB), Z1, Z1
+	VMINPS.BCST all_42fe0000<>+0(SB), Z1, Z1
+	VCVTPS2DQ   Z1, Z1
+	VCVTDQ2PS   Z1, Z1
+	VMULPS      Z0, Z1, Z1
+	VMOVUPS     Z1, 64(AX)(DX*4)
+	ADDQ        $+32, DX
+	SUBQ        $+32, CX
+	JGE         full1
+
+last2:
+	ADDQ        $+32, CX
+	JZ          done3
+	MOVQ        $-1, BX
+	BZHIQ       CX, BX, BX
+	KMOVW       BX, K1
+	SHRQ        $0x10, BX
+	KMOVW       BX, K2
+	VMOVUPS.Z   (AX)(DX*4), K1, Z1
+	VDIVPS      Z0, Z1, Z1
+	VMAXPS.BCST all_c3000000<>+0(SB), Z1, Z1
+	VMINPS.BCST all_42fe0000<>+0(SB), Z1, Z1
+	VCVTPS2DQ   Z1, Z1
+	VCVTDQ2PS   Z1, Z1
+	VMULPS      Z0, Z1, Z1
+	VMOVUPS     Z1, K1, (AX)(DX*4)
+	VMOVUPS.Z   64(AX)(DX*4), K2, Z1
+	VDIVPS      Z0, Z1, Z1
+	VMAXPS.BCST all_c3000000<>+0(SB), Z1, Z1
+	VMINPS.BCST all_42fe0000<>+0(SB), Z1, Z1
+	VCVTPS2DQ   Z1, Z1
+	VCVTDQ2PS   Z1, Z1
+	VMULPS      Z0, Z1, Z1
+	VMOVUPS     Z1, K2, 64(AX)(DX*4)
 
 done3:
 	VZEROUPPER

@@ -465,14 +465,130 @@ done3:
 	MOVD	R0, ret+48(FP)
 	RET	
 
-// func finishRows1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishRows1NEON(SB), NOSPLIT, $0-104
-	FMOVS	mul+100(FP), F0
+// func quantizeGroups1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups1NEON(SB), NOSPLIT, $0-52
+	FMOVS	step+40(FP), F0
+	VDUP	V0.S[0], V0.S4
+	FMOVS	lo+44(FP), F1
+	VDUP	V1.S[0], V1.S4
+	FMOVS	hi+48(FP), F2
+	VDUP	V2.S[0], V2.S4
+	MOVD	x+24(FP), R0
+	MOVD	sums+16(FP), R1
+	MOVD	dst+0(FP), R2
+	MOVD	size+8(FP), R3
+	MOVD	groups+32(FP), R3
+
+times1:
+	VMOVI	$0, V3.B16
+	FMOVQ	(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R2)
+	FMOVQ	16(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R2)
+	FMOVQ	32(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R2)
+	FMOVQ	48(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R2)
+	FMOVQ	64(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 16(R2)
+	FMOVQ	80(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 20(R2)
+	FMOVQ	96(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 24(R2)
+	FMOVQ	112(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 28(R2)
+	VEXT	$8, V3.B16, V3.B16, V4.B16
+	VADD	V4.S4, V3.S4, V3.S4
+	VDUP	V3.S[1], V4.S4
+	VADD	V4.S4, V3.S4, V3.S4
+	FMOVS	F3, (R1)
+	ADD	$128, R0, R0
+	ADD	$4, R1, R1
+	ADD	$32, R2, R2
+	SUBS	$1, R3, R3
+	BNE	times1
+	RET	
+
+// func finish1NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+TEXT ·finish1NEON(SB), NOSPLIT, $0-88
+	FMOVS	mul+84(FP), F0
 	VDUP	V0.S[0], V0.S4
 	MOVD	dst+0(FP), R0
 	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
+	MOVD	scales+32(FP), R2
+	MOVD	blocks+64(FP), R3
 
 times1:
 	FMOVQ	(R2), F1
@@ -481,9 +597,9 @@ times1:
 	FMOVQ	48(R2), F4
 	MOVD	R0, R4
 	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
+	MOVD	starts+48(FP), R6
+	MOVD	steps+56(FP), R7
+	MOVD	rows+72(FP), R8
 
 times2:
 	FMOVS	(R7), F5
@@ -546,8 +662,7 @@ times2:
 	FMOVQ	F6, 48(R4)
 	ADD	$64, R5, R5
 	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
+	ADD	$8, R6, R6
 	MOVD	stride+8(FP), R9
 	ADD	R9<<2, R4, R4
 	SUBS	$1, R8, R8
@@ -555,26 +670,26 @@ times2:
 	ADD	$64, R0, R0
 	MOVD	block+24(FP), R4
 	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
+	MOVD	scaleStride+40(FP), R4
 	ADD	R4<<0, R2, R2
 	SUBS	$1, R3, R3
 	BNE	times1
 	RET	
 
-// func finishRowsGrid1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishRowsGrid1NEON(SB), NOSPLIT, $0-104
+// func finishGrid1NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+TEXT ·finishGrid1NEON(SB), NOSPLIT, $0-88
 	MOVD	$0x42fe0000, R0
 	VDUP	R0, V31.S4
 	MOVD	$0xc3000000, R0
 	VDUP	R0, V30.S4
-	FMOVS	mul+100(FP), F0
+	FMOVS	mul+84(FP), F0
 	VDUP	V0.S[0], V0.S4
-	FMOVS	out+96(FP), F1
+	FMOVS	out+80(FP), F1
 	VDUP	V1.S[0], V1.S4
 	MOVD	dst+0(FP), R0
 	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
+	MOVD	scales+32(FP), R2
+	MOVD	blocks+64(FP), R3
 
 times1:
 	FMOVQ	(R2), F2
@@ -583,9 +698,9 @@ times1:
 	FMOVQ	48(R2), F5
 	MOVD	R0, R4
 	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
+	MOVD	starts+48(FP), R6
+	MOVD	steps+56(FP), R7
+	MOVD	rows+72(FP), R8
 
 times2:
 	FMOVS	(R7), F6
@@ -680,8 +795,7 @@ times2:
 	FMOVQ	F7, 48(R4)
 	ADD	$64, R5, R5
 	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
+	ADD	$8, R6, R6
 	MOVD	stride+8(FP), R9
 	ADD	R9<<2, R4, R4
 	SUBS	$1, R8, R8
@@ -689,357 +803,7 @@ times2:
 	ADD	$64, R0, R0
 	MOVD	block+24(FP), R4
 	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
-	ADD	R4<<0, R2, R2
-	SUBS	$1, R3, R3
-	BNE	times1
-	RET	
-
-// func finishGroups1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishGroups1NEON(SB), NOSPLIT, $0-104
-	FMOVS	mul+100(FP), F0
-	VDUP	V0.S[0], V0.S4
-	MOVD	dst+0(FP), R0
-	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
-
-times1:
-	MOVD	R0, R4
-	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
-
-times2:
-	FMOVS	(R7), F1
-	VDUP	V1.S[0], V1.S4
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times3:
-	FMOVQ	(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times3
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, (R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times4:
-	FMOVQ	16(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	8(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times4
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 16(R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times5:
-	FMOVQ	32(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	16(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times5
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 32(R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times6:
-	FMOVQ	48(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	24(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times6
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 48(R4)
-	ADD	$64, R5, R5
-	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
-	MOVD	stride+8(FP), R9
-	ADD	R9<<2, R4, R4
-	SUBS	$1, R8, R8
-	BNE	times2
-	ADD	$64, R0, R0
-	MOVD	block+24(FP), R4
-	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
-	ADD	R4<<0, R2, R2
-	SUBS	$1, R3, R3
-	BNE	times1
-	RET	
-
-// func finishGroupsGrid1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishGroupsGrid1NEON(SB), NOSPLIT, $0-104
-	MOVD	$0x42fe0000, R0
-	VDUP	R0, V31.S4
-	MOVD	$0xc3000000, R0
-	VDUP	R0, V30.S4
-	FMOVS	mul+100(FP), F0
-	VDUP	V0.S[0], V0.S4
-	FMOVS	out+96(FP), F1
-	VDUP	V1.S[0], V1.S4
-	MOVD	dst+0(FP), R0
-	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
-
-times1:
-	MOVD	R0, R4
-	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
-
-times2:
-	FMOVS	(R7), F2
-	VDUP	V2.S[0], V2.S4
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times3:
-	FMOVQ	(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times3
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebee464 // fcmgt v4.4s, v3.4s, v30.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x6ea3e7e4 // fcmgt v4.4s, v31.4s, v3.4s
-	VBIF	V4.B16, V31.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, (R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times4:
-	FMOVQ	16(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	8(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times4
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebee464 // fcmgt v4.4s, v3.4s, v30.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x6ea3e7e4 // fcmgt v4.4s, v31.4s, v3.4s
-	VBIF	V4.B16, V31.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 16(R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times5:
-	FMOVQ	32(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	16(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times5
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebee464 // fcmgt v4.4s, v3.4s, v30.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x6ea3e7e4 // fcmgt v4.4s, v31.4s, v3.4s
-	VBIF	V4.B16, V31.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 32(R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times6:
-	FMOVQ	48(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	24(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times6
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebee464 // fcmgt v4.4s, v3.4s, v30.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x6ea3e7e4 // fcmgt v4.4s, v31.4s, v3.4s
-	VBIF	V4.B16, V31.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 48(R4)
-	ADD	$64, R5, R5
-	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
-	MOVD	stride+8(FP), R9
-	ADD	R9<<2, R4, R4
-	SUBS	$1, R8, R8
-	BNE	times2
-	ADD	$64, R0, R0
-	MOVD	block+24(FP), R4
-	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
+	MOVD	scaleStride+40(FP), R4
 	ADD	R4<<0, R2, R2
 	SUBS	$1, R3, R3
 	BNE	times1
@@ -1176,16 +940,177 @@ done3:
 	MOVD	R0, ret+48(FP)
 	RET	
 
-// func finishRows2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishRows2NEON(SB), NOSPLIT, $0-104
+// func quantizeGroups2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups2NEON(SB), NOSPLIT, $0-52
+	MOVD	$0x8080, R0
+	VDUP	R0, V31.S4
+	FMOVS	step+40(FP), F0
+	VDUP	V0.S[0], V0.S4
+	FMOVS	lo+44(FP), F1
+	VDUP	V1.S[0], V1.S4
+	FMOVS	hi+48(FP), F2
+	VDUP	V2.S[0], V2.S4
+	MOVD	x+24(FP), R0
+	MOVD	sums+16(FP), R1
+	MOVD	dst+0(FP), R2
+	MOVD	size+8(FP), R3
+	MOVD	R2, R4
+	ADD	R3<<0, R4, R4
+	MOVD	groups+32(FP), R3
+
+times1:
+	VMOVI	$0, V3.B16
+	FMOVQ	(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R4)
+	FMOVQ	16(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R4)
+	FMOVQ	32(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R4)
+	FMOVQ	48(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R4)
+	FMOVQ	64(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 16(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 16(R4)
+	FMOVQ	80(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 20(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 20(R4)
+	FMOVQ	96(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 24(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 24(R4)
+	FMOVQ	112(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 28(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 28(R4)
+	VEXT	$8, V3.B16, V3.B16, V4.B16
+	VADD	V4.S4, V3.S4, V3.S4
+	VDUP	V3.S[1], V4.S4
+	VADD	V4.S4, V3.S4, V3.S4
+	FMOVS	F3, (R1)
+	ADD	$128, R0, R0
+	ADD	$4, R1, R1
+	ADD	$32, R2, R2
+	ADD	$32, R4, R4
+	SUBS	$1, R3, R3
+	BNE	times1
+	RET	
+
+// func finish2NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+TEXT ·finish2NEON(SB), NOSPLIT, $0-88
 	MOVD	$0x4070000000000000, R0
 	VDUP	R0, V31.D2
-	FMOVS	mul+100(FP), F0
+	FMOVS	mul+84(FP), F0
 	VDUP	V0.S[0], V0.S4
 	MOVD	dst+0(FP), R0
 	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
+	MOVD	scales+32(FP), R2
+	MOVD	blocks+64(FP), R3
 
 times1:
 	FMOVQ	(R2), F1
@@ -1194,9 +1119,9 @@ times1:
 	FMOVQ	48(R2), F4
 	MOVD	R0, R4
 	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
+	MOVD	starts+48(FP), R6
+	MOVD	steps+56(FP), R7
+	MOVD	rows+72(FP), R8
 
 times2:
 	FMOVS	(R7), F5
@@ -1295,8 +1220,7 @@ times2:
 	FMOVQ	F6, 48(R4)
 	ADD	$128, R5, R5
 	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
+	ADD	$8, R6, R6
 	MOVD	stride+8(FP), R9
 	ADD	R9<<2, R4, R4
 	SUBS	$1, R8, R8
@@ -1304,28 +1228,28 @@ times2:
 	ADD	$64, R0, R0
 	MOVD	block+24(FP), R4
 	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
+	MOVD	scaleStride+40(FP), R4
 	ADD	R4<<0, R2, R2
 	SUBS	$1, R3, R3
 	BNE	times1
 	RET	
 
-// func finishRowsGrid2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishRowsGrid2NEON(SB), NOSPLIT, $0-104
+// func finishGrid2NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+TEXT ·finishGrid2NEON(SB), NOSPLIT, $0-88
 	MOVD	$0x42fe0000, R0
 	VDUP	R0, V31.S4
 	MOVD	$0xc3000000, R0
 	VDUP	R0, V30.S4
 	MOVD	$0x4070000000000000, R0
 	VDUP	R0, V29.D2
-	FMOVS	mul+100(FP), F0
+	FMOVS	mul+84(FP), F0
 	VDUP	V0.S[0], V0.S4
-	FMOVS	out+96(FP), F1
+	FMOVS	out+80(FP), F1
 	VDUP	V1.S[0], V1.S4
 	MOVD	dst+0(FP), R0
 	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
+	MOVD	scales+32(FP), R2
+	MOVD	blocks+64(FP), R3
 
 times1:
 	FMOVQ	(R2), F2
@@ -1334,9 +1258,9 @@ times1:
 	FMOVQ	48(R2), F5
 	MOVD	R0, R4
 	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
+	MOVD	starts+48(FP), R6
+	MOVD	steps+56(FP), R7
+	MOVD	rows+72(FP), R8
 
 times2:
 	FMOVS	(R7), F6
@@ -1467,8 +1391,7 @@ times2:
 	FMOVQ	F7, 48(R4)
 	ADD	$128, R5, R5
 	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
+	ADD	$8, R6, R6
 	MOVD	stride+8(FP), R9
 	ADD	R9<<2, R4, R4
 	SUBS	$1, R8, R8
@@ -1476,433 +1399,7 @@ times2:
 	ADD	$64, R0, R0
 	MOVD	block+24(FP), R4
 	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
-	ADD	R4<<0, R2, R2
-	SUBS	$1, R3, R3
-	BNE	times1
-	RET	
-
-// func finishGroups2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishGroups2NEON(SB), NOSPLIT, $0-104
-	MOVD	$0x4070000000000000, R0
-	VDUP	R0, V31.D2
-	FMOVS	mul+100(FP), F0
-	VDUP	V0.S[0], V0.S4
-	MOVD	dst+0(FP), R0
-	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
-
-times1:
-	MOVD	R0, R4
-	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
-
-times2:
-	FMOVS	(R7), F1
-	VDUP	V1.S[0], V1.S4
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times3:
-	FMOVQ	64(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times3
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, (R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times4:
-	FMOVQ	80(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	16(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	8(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times4
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 16(R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times5:
-	FMOVQ	96(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	32(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	16(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times5
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 32(R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times6:
-	FMOVQ	112(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	48(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	24(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times6
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 48(R4)
-	ADD	$128, R5, R5
-	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
-	MOVD	stride+8(FP), R9
-	ADD	R9<<2, R4, R4
-	SUBS	$1, R8, R8
-	BNE	times2
-	ADD	$64, R0, R0
-	MOVD	block+24(FP), R4
-	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
-	ADD	R4<<0, R2, R2
-	SUBS	$1, R3, R3
-	BNE	times1
-	RET	
-
-// func finishGroupsGrid2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishGroupsGrid2NEON(SB), NOSPLIT, $0-104
-	MOVD	$0x4070000000000000, R0
-	VDUP	R0, V31.D2
-	MOVD	$0x42fe0000, R0
-	VDUP	R0, V30.S4
-	MOVD	$0xc3000000, R0
-	VDUP	R0, V29.S4
-	FMOVS	mul+100(FP), F0
-	VDUP	V0.S[0], V0.S4
-	FMOVS	out+96(FP), F1
-	VDUP	V1.S[0], V1.S4
-	MOVD	dst+0(FP), R0
-	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
-
-times1:
-	MOVD	R0, R4
-	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
-
-times2:
-	FMOVS	(R7), F2
-	VDUP	V2.S[0], V2.S4
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times3:
-	FMOVQ	64(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times3
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, (R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times4:
-	FMOVQ	80(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	16(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	8(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times4
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 16(R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times5:
-	FMOVQ	96(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	32(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	16(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times5
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 32(R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times6:
-	FMOVQ	112(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	48(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	24(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times6
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 48(R4)
-	ADD	$128, R5, R5
-	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
-	MOVD	stride+8(FP), R9
-	ADD	R9<<2, R4, R4
-	SUBS	$1, R8, R8
-	BNE	times2
-	ADD	$64, R0, R0
-	MOVD	block+24(FP), R4
-	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
+	MOVD	scaleStride+40(FP), R4
 	ADD	R4<<0, R2, R2
 	SUBS	$1, R3, R3
 	BNE	times1
@@ -2052,16 +1549,204 @@ done3:
 	MOVD	R0, ret+48(FP)
 	RET	
 
-// func finishRows3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishRows3NEON(SB), NOSPLIT, $0-104
+// func quantizeGroups3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups3NEON(SB), NOSPLIT, $0-52
+	MOVD	$0x808080, R0
+	VDUP	R0, V31.S4
+	FMOVS	step+40(FP), F0
+	VDUP	V0.S[0], V0.S4
+	FMOVS	lo+44(FP), F1
+	VDUP	V1.S[0], V1.S4
+	FMOVS	hi+48(FP), F2
+	VDUP	V2.S[0], V2.S4
+	MOVD	x+24(FP), R0
+	MOVD	sums+16(FP), R1
+	MOVD	dst+0(FP), R2
+	MOVD	size+8(FP), R3
+	MOVD	R2, R4
+	ADD	R3<<0, R4, R4
+	MOVD	R4, R5
+	ADD	R3<<0, R5, R5
+	MOVD	groups+32(FP), R3
+
+times1:
+	VMOVI	$0, V3.B16
+	FMOVQ	(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R5)
+	FMOVQ	16(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R5)
+	FMOVQ	32(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R5)
+	FMOVQ	48(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R5)
+	FMOVQ	64(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 16(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 16(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 16(R5)
+	FMOVQ	80(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 20(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 20(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 20(R5)
+	FMOVQ	96(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 24(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 24(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 24(R5)
+	FMOVQ	112(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 28(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 28(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 28(R5)
+	VEXT	$8, V3.B16, V3.B16, V4.B16
+	VADD	V4.S4, V3.S4, V3.S4
+	VDUP	V3.S[1], V4.S4
+	VADD	V4.S4, V3.S4, V3.S4
+	FMOVS	F3, (R1)
+	ADD	$128, R0, R0
+	ADD	$4, R1, R1
+	ADD	$32, R2, R2
+	ADD	$32, R4, R4
+	ADD	$32, R5, R5
+	SUBS	$1, R3, R3
+	BNE	times1
+	RET	
+
+// func finish3NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+TEXT ·finish3NEON(SB), NOSPLIT, $0-88
 	MOVD	$0x4070000000000000, R0
 	VDUP	R0, V31.D2
-	FMOVS	mul+100(FP), F0
+	FMOVS	mul+84(FP), F0
 	VDUP	V0.S[0], V0.S4
 	MOVD	dst+0(FP), R0
 	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
+	MOVD	scales+32(FP), R2
+	MOVD	blocks+64(FP), R3
 
 times1:
 	FMOVQ	(R2), F1
@@ -2070,9 +1755,9 @@ times1:
 	FMOVQ	48(R2), F4
 	MOVD	R0, R4
 	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
+	MOVD	starts+48(FP), R6
+	MOVD	steps+56(FP), R7
+	MOVD	rows+72(FP), R8
 
 times2:
 	FMOVS	(R7), F5
@@ -2207,8 +1892,7 @@ times2:
 	FMOVQ	F6, 48(R4)
 	ADD	$192, R5, R5
 	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
+	ADD	$8, R6, R6
 	MOVD	stride+8(FP), R9
 	ADD	R9<<2, R4, R4
 	SUBS	$1, R8, R8
@@ -2216,28 +1900,28 @@ times2:
 	ADD	$64, R0, R0
 	MOVD	block+24(FP), R4
 	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
+	MOVD	scaleStride+40(FP), R4
 	ADD	R4<<0, R2, R2
 	SUBS	$1, R3, R3
 	BNE	times1
 	RET	
 
-// func finishRowsGrid3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishRowsGrid3NEON(SB), NOSPLIT, $0-104
+// func finishGrid3NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
+TEXT ·finishGrid3NEON(SB), NOSPLIT, $0-88
 	MOVD	$0x42fe0000, R0
 	VDUP	R0, V31.S4
 	MOVD	$0xc3000000, R0
 	VDUP	R0, V30.S4
 	MOVD	$0x4070000000000000, R0
 	VDUP	R0, V29.D2
-	FMOVS	mul+100(FP), F0
+	FMOVS	mul+84(FP), F0
 	VDUP	V0.S[0], V0.S4
-	FMOVS	out+96(FP), F1
+	FMOVS	out+80(FP), F1
 	VDUP	V1.S[0], V1.S4
 	MOVD	dst+0(FP), R0
 	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
+	MOVD	scales+32(FP), R2
+	MOVD	blocks+64(FP), R3
 
 times1:
 	FMOVQ	(R2), F2
@@ -2246,9 +1930,9 @@ times1:
 	FMOVQ	48(R2), F5
 	MOVD	R0, R4
 	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
+	MOVD	starts+48(FP), R6
+	MOVD	steps+56(FP), R7
+	MOVD	rows+72(FP), R8
 
 times2:
 	FMOVS	(R7), F6
@@ -2415,8 +2099,7 @@ times2:
 	FMOVQ	F7, 48(R4)
 	ADD	$192, R5, R5
 	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
+	ADD	$8, R6, R6
 	MOVD	stride+8(FP), R9
 	ADD	R9<<2, R4, R4
 	SUBS	$1, R8, R8
@@ -2424,505 +2107,7 @@ times2:
 	ADD	$64, R0, R0
 	MOVD	block+24(FP), R4
 	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
-	ADD	R4<<0, R2, R2
-	SUBS	$1, R3, R3
-	BNE	times1
-	RET	
-
-// func finishGroups3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishGroups3NEON(SB), NOSPLIT, $0-104
-	MOVD	$0x4070000000000000, R0
-	VDUP	R0, V31.D2
-	FMOVS	mul+100(FP), F0
-	VDUP	V0.S[0], V0.S4
-	MOVD	dst+0(FP), R0
-	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
-
-times1:
-	MOVD	R0, R4
-	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
-
-times2:
-	FMOVS	(R7), F1
-	VDUP	V1.S[0], V1.S4
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times3:
-	FMOVQ	128(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	64(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	FMOVQ	(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times3
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, (R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times4:
-	FMOVQ	144(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	80(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	FMOVQ	16(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	8(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times4
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 16(R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times5:
-	FMOVQ	160(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	96(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	FMOVQ	32(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	16(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times5
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 32(R4)
-	VMOVI	$0, V2.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times6:
-	FMOVQ	176(R9), F5
-	WORD	$0x4f20a4a6 // sxtl2 v6.2d, v5.4s
-	WORD	$0x0f20a4a5 // sxtl v5.2d, v5.2s
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	WORD	$0x4e61d8a5 // scvtf v5.2d, v5.2d
-	FMOVQ	112(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	FMOVQ	48(R9), F7
-	WORD	$0x4f20a4e8 // sxtl2 v8.2d, v7.4s
-	WORD	$0x0f20a4e7 // sxtl v7.2d, v7.2s
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x6e7fdca5 // fmul v5.2d, v5.2d, v31.2d
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	VLD1R	(R10), [V7.D2]
-	WORD	$0x4e67d4a5 // fadd v5.2d, v5.2d, v7.2d
-	WORD	$0x4e67d4c6 // fadd v6.2d, v6.2d, v7.2d
-	WORD	$0x0e6168a3 // fcvtn v3.2s, v5.2d
-	WORD	$0x4e6168c3 // fcvtn2 v3.4s, v6.2d
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVD	24(R11), F4
-	WORD	$0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD	$0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD	$0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times6
-	WORD	$0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FMOVQ	F2, 48(R4)
-	ADD	$192, R5, R5
-	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
-	MOVD	stride+8(FP), R9
-	ADD	R9<<2, R4, R4
-	SUBS	$1, R8, R8
-	BNE	times2
-	ADD	$64, R0, R0
-	MOVD	block+24(FP), R4
-	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
-	ADD	R4<<0, R2, R2
-	SUBS	$1, R3, R3
-	BNE	times1
-	RET	
-
-// func finishGroupsGrid3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-TEXT ·finishGroupsGrid3NEON(SB), NOSPLIT, $0-104
-	MOVD	$0x4070000000000000, R0
-	VDUP	R0, V31.D2
-	MOVD	$0x42fe0000, R0
-	VDUP	R0, V30.S4
-	MOVD	$0xc3000000, R0
-	VDUP	R0, V29.S4
-	FMOVS	mul+100(FP), F0
-	VDUP	V0.S[0], V0.S4
-	FMOVS	out+96(FP), F1
-	VDUP	V1.S[0], V1.S4
-	MOVD	dst+0(FP), R0
-	MOVD	totals+16(FP), R1
-	MOVD	scales+40(FP), R2
-	MOVD	blocks+72(FP), R3
-
-times1:
-	MOVD	R0, R4
-	MOVD	R1, R5
-	MOVD	starts+56(FP), R6
-	MOVD	steps+64(FP), R7
-	MOVD	rows+80(FP), R8
-
-times2:
-	FMOVS	(R7), F2
-	VDUP	V2.S[0], V2.S4
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times3:
-	FMOVQ	128(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	64(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	FMOVQ	(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times3
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, (R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times4:
-	FMOVQ	144(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	80(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	FMOVQ	16(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	8(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times4
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 16(R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times5:
-	FMOVQ	160(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	96(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	FMOVQ	32(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	16(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times5
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 32(R4)
-	VMOVI	$0, V3.B16
-	MOVD	R5, R9
-	MOVD	R6, R10
-	MOVD	R2, R11
-	MOVD	groups+88(FP), R12
-
-times6:
-	FMOVQ	176(R9), F6
-	WORD	$0x4f20a4c7 // sxtl2 v7.2d, v6.4s
-	WORD	$0x0f20a4c6 // sxtl v6.2d, v6.2s
-	WORD	$0x4e61d8e7 // scvtf v7.2d, v7.2d
-	WORD	$0x4e61d8c6 // scvtf v6.2d, v6.2d
-	FMOVQ	112(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	FMOVQ	48(R9), F8
-	WORD	$0x4f20a509 // sxtl2 v9.2d, v8.4s
-	WORD	$0x0f20a508 // sxtl v8.2d, v8.2s
-	WORD	$0x4e61d929 // scvtf v9.2d, v9.2d
-	WORD	$0x4e61d908 // scvtf v8.2d, v8.2d
-	WORD	$0x6e7fdcc6 // fmul v6.2d, v6.2d, v31.2d
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x6e7fdce7 // fmul v7.2d, v7.2d, v31.2d
-	WORD	$0x4e69d4e7 // fadd v7.2d, v7.2d, v9.2d
-	VLD1R	(R10), [V8.D2]
-	WORD	$0x4e68d4c6 // fadd v6.2d, v6.2d, v8.2d
-	WORD	$0x4e68d4e7 // fadd v7.2d, v7.2d, v8.2d
-	WORD	$0x0e6168c4 // fcvtn v4.2s, v6.2d
-	WORD	$0x4e6168e4 // fcvtn2 v4.4s, v7.2d
-	WORD	$0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVD	24(R11), F5
-	WORD	$0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD	$0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD	$0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
-	ADD	$8, R10, R10
-	ADD	$32, R11, R11
-	MOVD	group+32(FP), R13
-	ADD	R13<<2, R9, R9
-	SUBS	$1, R12, R12
-	BNE	times6
-	WORD	$0x6e21fc63 // fdiv v3.4s, v3.4s, v1.4s
-	WORD	$0x6ebde464 // fcmgt v4.4s, v3.4s, v29.4s
-	VBIF	V4.B16, V29.B16, V3.B16
-	WORD	$0x6ea3e7c4 // fcmgt v4.4s, v30.4s, v3.4s
-	VBIF	V4.B16, V30.B16, V3.B16
-	WORD	$0x4e21a863 // fcvtns v3.4s, v3.4s
-	WORD	$0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD	$0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD	$0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FMOVQ	F3, 48(R4)
-	ADD	$192, R5, R5
-	ADD	$4, R7, R7
-	MOVD	groups+88(FP), R9
-	ADD	R9<<3, R6, R6
-	MOVD	stride+8(FP), R9
-	ADD	R9<<2, R4, R4
-	SUBS	$1, R8, R8
-	BNE	times2
-	ADD	$64, R0, R0
-	MOVD	block+24(FP), R4
-	ADD	R4<<2, R1, R1
-	MOVD	scaleStride+48(FP), R4
+	MOVD	scaleStride+40(FP), R4
 	ADD	R4<<0, R2, R2
 	SUBS	$1, R3, R3
 	BNE	times1
@@ -4005,6 +3190,149 @@ some8:
 
 done9:
 	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
+	CMP	$8, R1
+	BLT	some10
+	FMOVQ	F1, 16(R0)
+	B	done11
+
+some10:
+	CMP	$5, R1
+	BLT	done11
+	ADD	$16, R0, R2
+	VST1	V1.S[0], (R2)
+	CMP	$6, R1
+	BLT	done11
+	ADD	$20, R0, R2
+	VST1	V1.S[1], (R2)
+	CMP	$7, R1
+	BLT	done11
+	ADD	$24, R0, R2
+	VST1	V1.S[2], (R2)
+
+done11:
+
+done3:
+	RET	
+
+// func gridNEON(x *float32, n int, step float32)
+TEXT ·gridNEON(SB), NOSPLIT, $0-20
+	MOVD	$0x42fe0000, R0
+	VDUP	R0, V31.S4
+	MOVD	$0xc3000000, R0
+	VDUP	R0, V30.S4
+	FMOVS	step+16(FP), F0
+	VDUP	V0.S[0], V0.S4
+	MOVD	x+0(FP), R0
+	MOVD	n+8(FP), R1
+	SUBS	$8, R1, R1
+	BLT	last2
+
+full1:
+	FMOVQ	(R0), F1
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
+	WORD	$0x6ebee422 // fcmgt v2.4s, v1.4s, v30.4s
+	VBIF	V2.B16, V30.B16, V1.B16
+	WORD	$0x6ea1e7e2 // fcmgt v2.4s, v31.4s, v1.4s
+	VBIF	V2.B16, V31.B16, V1.B16
+	WORD	$0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD	$0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD	$0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ	F1, (R0)
+	FMOVQ	16(R0), F1
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
+	WORD	$0x6ebee422 // fcmgt v2.4s, v1.4s, v30.4s
+	VBIF	V2.B16, V30.B16, V1.B16
+	WORD	$0x6ea1e7e2 // fcmgt v2.4s, v31.4s, v1.4s
+	VBIF	V2.B16, V31.B16, V1.B16
+	WORD	$0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD	$0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD	$0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	FMOVQ	F1, 16(R0)
+	ADD	$32, R0, R0
+	SUBS	$8, R1, R1
+	BGE	full1
+
+last2:
+	ADDS	$8, R1, R1
+	BEQ	done3
+	VMOVI	$0, V1.B16
+	CMP	$4, R1
+	BLT	some4
+	FMOVQ	(R0), F1
+	B	done5
+
+some4:
+	CMP	$1, R1
+	BLT	done5
+	ADD	$0, R0, R2
+	VLD1	(R2), V1.S[0]
+	CMP	$2, R1
+	BLT	done5
+	ADD	$4, R0, R2
+	VLD1	(R2), V1.S[1]
+	CMP	$3, R1
+	BLT	done5
+	ADD	$8, R0, R2
+	VLD1	(R2), V1.S[2]
+
+done5:
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
+	WORD	$0x6ebee422 // fcmgt v2.4s, v1.4s, v30.4s
+	VBIF	V2.B16, V30.B16, V1.B16
+	WORD	$0x6ea1e7e2 // fcmgt v2.4s, v31.4s, v1.4s
+	VBIF	V2.B16, V31.B16, V1.B16
+	WORD	$0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD	$0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD	$0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	CMP	$4, R1
+	BLT	some6
+	FMOVQ	F1, (R0)
+	B	done7
+
+some6:
+	CMP	$1, R1
+	BLT	done7
+	ADD	$0, R0, R2
+	VST1	V1.S[0], (R2)
+	CMP	$2, R1
+	BLT	done7
+	ADD	$4, R0, R2
+	VST1	V1.S[1], (R2)
+	CMP	$3, R1
+	BLT	done7
+	ADD	$8, R0, R2
+	VST1	V1.S[2], (R2)
+
+done7:
+	VMOVI	$0, V1.B16
+	CMP	$8, R1
+	BLT	some8
+	FMOVQ	16(R0), F1
+	B	done9
+
+some8:
+	CMP	$5, R1
+	BLT	done9
+	ADD	$16, R0, R2
+	VLD1	(R2), V1.S[0]
+	CMP	$6, R1
+	BLT	done9
+	ADD	$20, R0, R2
+	VLD1	(R2), V1.S[1]
+	CMP	$7, R1
+	BLT	done9
+	ADD	$24, R0, R2
+	VLD1	(R2), V1.S[2]
+
+done9:
+	WORD	$0x6e20fc21 // fdiv v1.4s, v1.4s, v0.4s
+	WORD	$0x6ebee422 // fcmgt v2.4s, v1.4s, v30.4s
+	VBIF	V2.B16, V30.B16, V1.B16
+	WORD	$0x6ea1e7e2 // fcmgt v2.4s, v31.4s, v1.4s
+	VBIF	V2.B16, V31.B16, V1.B16
+	WORD	$0x4e21a821 // fcvtns v1.4s, v1.4s
+	WORD	$0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD	$0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
 	CMP	$8, R1
 	BLT	some10
 	FMOVQ	F1, 16(R0)

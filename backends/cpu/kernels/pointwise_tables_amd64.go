@@ -15,6 +15,7 @@ var pointwiseAVX2 = pointwise{
 	addMul:          addMulAVX2,
 	scaleAdd:        scaleAddAVX2,
 	div:             divAVX2,
+	grid:            gridAVX2,
 	rotate:          rotateAVX2,
 	geluMul:         geluMulAVX2,
 	softcap:         softcapAVX2,
@@ -25,25 +26,20 @@ var pointwiseAVX2 = pointwise{
 		2: quantize2AVX2,
 		3: quantize3AVX2,
 	},
-	finishRows: [MaxPlanes + 1]finishFunc{
-		1: finishRows1AVX2,
-		2: finishRows2AVX2,
-		3: finishRows3AVX2,
+	quantizeGroups: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups1AVX2,
+		2: quantizeGroups2AVX2,
+		3: quantizeGroups3AVX2,
 	},
-	finishRowsGrid: [MaxPlanes + 1]finishFunc{
-		1: finishRowsGrid1AVX2,
-		2: finishRowsGrid2AVX2,
-		3: finishRowsGrid3AVX2,
+	finish: [MaxPlanes + 1]finishFunc{
+		1: finish1AVX2,
+		2: finish2AVX2,
+		3: finish3AVX2,
 	},
-	finishGroups: [MaxPlanes + 1]finishFunc{
-		1: finishGroups1AVX2,
-		2: finishGroups2AVX2,
-		3: finishGroups3AVX2,
-	},
-	finishGroupsGrid: [MaxPlanes + 1]finishFunc{
-		1: finishGroupsGrid1AVX2,
-		2: finishGroupsGrid2AVX2,
-		3: finishGroupsGrid3AVX2,
+	finishGrid: [MaxPlanes + 1]finishFunc{
+		1: finishGrid1AVX2,
+		2: finishGrid2AVX2,
+		3: finishGrid3AVX2,
 	},
 }
 
@@ -58,6 +54,7 @@ var pointwiseAVX512 = pointwise{
 	addMul:          addMulAVX512,
 	scaleAdd:        scaleAddAVX512,
 	div:             divAVX512,
+	grid:            gridAVX512,
 	rotate:          rotateAVX512,
 	geluMul:         geluMulAVX512,
 	softcap:         softcapAVX512,
@@ -68,24 +65,19 @@ var pointwiseAVX512 = pointwise{
 		2: quantize2AVX512,
 		3: quantize3AVX512,
 	},
-	finishRows: [MaxPlanes + 1]finishFunc{
-		1: finishRows1AVX512,
-		2: finishRows2AVX512,
-		3: finishRows3AVX512,
+	quantizeGroups: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups1AVX512,
+		2: quantizeGroups2AVX512,
+		3: quantizeGroups3AVX512,
 	},
-	finishRowsGrid: [MaxPlanes + 1]finishFunc{
-		1: finishRowsGrid1AVX512,
-		2: finishRowsGrid2AVX512,
-		3: finishRowsGrid3AVX512,
+	finish: [MaxPlanes + 1]finishFunc{
+		1: finish1AVX512,
+		2: finish2AVX512,
+		3: finish3AVX512,
 	},
-	finishGroups: [MaxPlanes + 1]finishFunc{
-		1: finishGroups1AVX512,
-		2: finishGroups2AVX512,
-		3: finishGroups3AVX512,
-	},
-	finishGroupsGrid: [MaxPlanes + 1]finishFunc{
-		1: finishGroupsGrid1AVX512,
-		2: finishGroupsGrid2AVX512,
-		3: finishGroupsGrid3AVX512,
+	finishGrid: [MaxPlanes + 1]finishFunc{
+		1: finishGrid1AVX512,
+		2: finishGrid2AVX512,
+		3: finishGrid3AVX512,
 	},
 }

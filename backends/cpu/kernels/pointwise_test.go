@@ -35,6 +35,9 @@ var pointwiseCases = []struct {
 	{"scale and add", func(s *kernels.Set, a, b, _ []float32) { s.ScaleAdd(a, b, 0.3, -1.7) }},
 	{"divide", func(s *kernels.Set, a, _, _ []float32) { s.Div(a, 1.7) }},
 	{"divide by zero", func(s *kernels.Set, a, _, _ []float32) { s.Div(a, 0) }},
+	{"grid", func(s *kernels.Set, a, _, _ []float32) { s.Grid(a, 0.05) }},
+	{"coarse grid", func(s *kernels.Set, a, _, _ []float32) { s.Grid(a, 1e6) }},
+	{"no grid", func(s *kernels.Set, a, _, _ []float32) { s.Grid(a, float32(math.NaN())) }},
 	{"rotate", func(s *kernels.Set, a, b, _ []float32) { s.Rotate(a, b) }},
 	{"gelu", func(s *kernels.Set, a, b, w []float32) { s.GELUMul(a, b, w) }},
 	{"gelu of itself", func(s *kernels.Set, a, b, _ []float32) { s.GELUMul(a, a, b) }},
@@ -300,7 +303,7 @@ type finishCase struct {
 // newFinishCase returns a random one of a shape.
 func newFinishCase(rng *rand.Rand, f kernels.Final, gap, salt int) finishCase {
 	c := finishCase{Final: f, stride: f.Blocks*quant.BlockRows + gap}
-	c.totals = make([]int32, ((f.Blocks-1)*max(1, f.Every)+1)*f.Groups*f.Rows*f.Planes*quant.BlockRows)
+	c.totals = make([]int32, ((f.Blocks-1)*max(1, f.Every)+1)*f.Rows*f.Planes*quant.BlockRows)
 	for i := range c.totals {
 		c.totals[i] = int32(rng.Uint32()) >> rng.IntN(32)
 		if rng.IntN(8) == 0 {
@@ -308,22 +311,19 @@ func newFinishCase(rng *rand.Rand, f kernels.Final, gap, salt int) finishCase {
 		}
 	}
 	size := 4 * quant.BlockRows
-	if f.Half {
-		size = 2 * quant.BlockRows * f.Groups
-	}
 	c.ScaleStride = size + rng.IntN(9)
 	c.scales = make([]byte, (f.Blocks-1)*c.ScaleStride+size)
 	for i := range c.scales {
 		c.scales[i] = byte(rng.Uint32())
 	}
-	for range f.Rows * f.Groups {
+	for range f.Rows {
 		c.Starts = append(c.Starts, float64(rng.Int64()>>(16+rng.IntN(40))))
 	}
 	c.Steps = floats(rng, f.Rows, salt)
 	for i := range c.Steps {
 		c.Steps[i] *= 1e-3
 	}
-	if f.Out != 0 && !f.Half {
+	if f.Out != 0 {
 		// Scales whose products spread over the grid.
 		for b := range f.Blocks {
 			for lane := range quant.BlockRows {
@@ -347,11 +347,8 @@ func TestFinish(t *testing.T) {
 				results, totals, scales := newGuard[float32](t, 1<<10), newGuard[int32](t, 1<<13), newGuard[byte](t, 1<<10)
 				for i := range 600 {
 					f := kernels.Final{
-						Blocks: 1 + rng.IntN(3), Groups: 1, Rows: 1 + rng.IntN(4), Planes: planes,
-						Half: i%2 == 0, Out: [...]float32{0, 0.05, 3, 1e6, float32(math.NaN())}[rng.IntN(5)], Mul: [...]float32{1, 0.7, -2}[rng.IntN(3)], Every: rng.IntN(3),
-					}
-					if f.Half {
-						f.Groups = 1 + rng.IntN(5)
+						Blocks: 1 + rng.IntN(3), Rows: 1 + rng.IntN(4), Planes: planes,
+						Out: [...]float32{0, 0.05, 3, 1e6, float32(math.NaN())}[rng.IntN(5)], Mul: [...]float32{1, 0.7, -2}[rng.IntN(3)], Every: rng.IntN(3),
 					}
 					c := newFinishCase(rng, f, rng.IntN(40), i%3*3)
 					want := floats(rng, (f.Rows-1)*c.stride+f.Blocks*quant.BlockRows, 0)
@@ -408,18 +405,16 @@ func BenchmarkFinish(b *testing.B) {
 	rng := rand.New(rand.NewPCG(15, 16))
 	for _, s := range kernels.Variants() {
 		for _, planes := range []int{1, 3} {
-			for _, groups := range []int{0, 12} {
-				for _, out := range []float32{0, 0.05} {
-					f := kernels.Final{Blocks: 8, Groups: max(groups, 1), Rows: 8, Planes: planes, Half: groups > 0, Out: out, Mul: 1}
-					c := newFinishCase(rng, f, 0, 0)
-					dst := make([]float32, f.Rows*c.stride)
-					b.Run(fmt.Sprintf("%s/%d/groups=%d/out=%g", s.Name(), planes, groups, out), func(b *testing.B) {
-						b.SetBytes(int64(4 * len(c.totals)))
-						for b.Loop() {
-							s.Finish(dst, c.stride, c.totals, c.scales, &c.Final)
-						}
-					})
-				}
+			for _, out := range []float32{0, 0.05} {
+				f := kernels.Final{Blocks: 8, Rows: 8, Planes: planes, Out: out, Mul: 1}
+				c := newFinishCase(rng, f, 0, 0)
+				dst := make([]float32, f.Rows*c.stride)
+				b.Run(fmt.Sprintf("%s/%d/out=%g", s.Name(), planes, out), func(b *testing.B) {
+					b.SetBytes(int64(4 * len(c.totals)))
+					for b.Loop() {
+						s.Finish(dst, c.stride, c.totals, c.scales, &c.Final)
+					}
+				})
 			}
 		}
 	}

@@ -14,14 +14,17 @@ const MaxPlanes = 3
 // sense and that operands are long enough, and panic where not; they keep no
 // memory and may run concurrently. Operands must not overlap unless a method says that they may.
 type Set struct {
-	name  string
-	tiles []int
+	name       string
+	tiles      []int
+	groupTiles [MaxPlanes + 1][]int
 
 	dot        func(totals []int32, w []byte, x, odd []uint32, s Shape)
+	mulGroups  func(dst []float32, stride int, w []byte, a *GroupActivations, s GroupShape)
 	roundInt8  func(dst []int8, x []float32, step float32)
 	interleave func(dst []uint32, stride int, src []uint32, rows int)
 	finish     func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
 	quantize   func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
+	quantGroup func(dst []uint32, sums []int32, x []float32, planes int, step, lo, hi float32)
 	maxAbs     func(x []float32) float32
 	max        func(x []float32) float32
 	dotF32     func(a, b []float32) float32
@@ -37,6 +40,7 @@ type Set struct {
 	weighted   func(dst, w, values []float32, s AttentionShape)
 	scaleAdd   func(dst, part []float32, old, add float32)
 	div        func(dst []float32, by float32)
+	grid       func(x []float32, step float32)
 	read       func(data []byte) uint64
 }
 
@@ -66,10 +70,8 @@ type Shape struct {
 	Bits int
 	// Rows of activations: one of Tiles.
 	Rows int
-	// Blocks of 16 matrix rows, Stride bytes apart.
-	Blocks, Stride int
-	// Groups of columns in a block with a sum of their own, of Steps steps each.
-	Groups, Steps int
+	// Blocks of 16 matrix rows, Stride bytes apart, of Steps steps each.
+	Blocks, Stride, Steps int
 }
 
 // Words returns the number of 32-bit words of activations in a step.
@@ -84,12 +86,11 @@ func (s Shape) check(tiles []int) {
 		panic(fmt.Sprintf("kernels: %d rows of activations, one of %d is needed", s.Rows, tiles))
 	}
 	need("blocks", s.Blocks, 1)
-	need("groups", s.Groups, 1)
 	need("steps", s.Steps, 1)
-	need("stride", s.Stride, s.Groups*s.Steps*quant.StepBytes)
+	need("stride", s.Stride, s.Steps*quant.StepBytes)
 }
 
-// Dot sets totals[block][group][row][lane] to the exact sum of the unsigned
+// Dot sets totals[block][row][lane] to the exact sum of the unsigned
 // codes of the lane's matrix row times the row's digits.
 //
 // w holds blocks as package quant lays them out. Word k of a row of activations
@@ -100,9 +101,9 @@ func (s *Set) Dot(totals []int32, w []byte, x []uint32, sh Shape) { s.DotPairs(t
 // DotPairs is [Set.Dot] with activations of their own for every second block.
 func (s *Set) DotPairs(totals []int32, w []byte, x, odd []uint32, sh Shape) {
 	sh.check(s.tiles)
-	words := sh.Groups * sh.Steps * sh.Words() * sh.Rows
-	need("totals", len(totals), sh.Blocks*sh.Groups*sh.Rows*quant.BlockRows)
-	need("codes", len(w), (sh.Blocks-1)*sh.Stride+sh.Groups*sh.Steps*quant.StepBytes)
+	words := sh.Steps * sh.Words() * sh.Rows
+	need("totals", len(totals), sh.Blocks*sh.Rows*quant.BlockRows)
+	need("codes", len(w), (sh.Blocks-1)*sh.Stride+sh.Steps*quant.StepBytes)
 	need("activations", len(x), words)
 	need("odd activations", len(odd), words)
 	s.dot(totals, w, x, odd, sh)
@@ -110,16 +111,14 @@ func (s *Set) DotPairs(totals []int32, w []byte, x, odd []uint32, sh Shape) {
 
 // Final is how totals become floats.
 type Final struct {
-	// Blocks, Groups and Rows are those of the totals, where each row has Planes
+	// Blocks and Rows are those of the totals, where each row has Planes
 	// neighbouring rows of digits, lowest first.
-	Blocks, Groups, Rows, Planes int
+	Blocks, Rows, Planes int
 	// Every is how many blocks of the totals there are to one that is finished: 0 means 1.
 	Every int
-	// Half tells that the scales are float16 for each group, [group][lane], and not float32 for each lane.
-	Half bool
 	// ScaleStride is the distance in bytes between the scales of two blocks.
 	ScaleStride int
-	// Starts holds for each row and group what is added to the total, [row][group].
+	// Starts holds for each row what is added to the total.
 	Starts []float64
 	// Steps holds the step of the activations of each row.
 	Steps []float32
@@ -135,26 +134,21 @@ func (f *Final) every() int { return max(1, f.Every) }
 // check panics on a shape that makes no sense.
 func (f *Final) check() {
 	need("blocks", f.Blocks, 1)
-	need("groups", f.Groups, 1)
 	need("rows", f.Rows, 1)
 	needPlanes(f.Planes)
 	need("scale stride", f.ScaleStride, 0)
 }
 
 // Finish sets dst[row*stride + block*16 + lane] to the product that the totals
-// of [Set.Dot] stand for: for each group, in order, float32(start + total) *
-// step * scale; their sum on the output grid; times Mul.
+// of [Set.Dot] stand for: float32(start + total) * step * scale, where scales
+// holds a float32 for each lane; on the output grid; times Mul.
 func (s *Set) Finish(dst []float32, stride int, totals []int32, scales []byte, f *Final) {
 	f.check()
 	need("stride", stride, 0)
-	size := 4 * quant.BlockRows
-	if f.Half {
-		size = 2 * quant.BlockRows * f.Groups
-	}
 	need("results", len(dst), (f.Rows-1)*stride+f.Blocks*quant.BlockRows)
-	need("totals", len(totals), ((f.Blocks-1)*f.every()+1)*f.Groups*f.Rows*f.Planes*quant.BlockRows)
-	need("scales", len(scales), (f.Blocks-1)*f.ScaleStride+size)
-	need("starts", len(f.Starts), f.Rows*f.Groups)
+	need("totals", len(totals), ((f.Blocks-1)*f.every()+1)*f.Rows*f.Planes*quant.BlockRows)
+	need("scales", len(scales), (f.Blocks-1)*f.ScaleStride+4*quant.BlockRows)
+	need("starts", len(f.Starts), f.Rows)
 	need("steps", len(f.Steps), f.Rows)
 	s.finish(dst, stride, totals, scales, f)
 }
@@ -312,6 +306,9 @@ func (s *Set) ScaleAdd(dst, part []float32, old, add float32) {
 
 // Div sets dst = dst/by.
 func (s *Set) Div(dst []float32, by float32) { s.div(dst, by) }
+
+// Grid sets x = clamp(round_half_even(x/step), -128, 127) * step, with -128 for what is not a number.
+func (s *Set) Grid(x []float32, step float32) { s.grid(x, step) }
 
 // Read reads all bytes and returns a number that depends on them: it measures memory.
 func (s *Set) Read(data []byte) uint64 { return s.read(data) }

@@ -22,17 +22,27 @@ func TestShapes(t *testing.T) {
 	floats, doubles, words, totals, bytes := make([]float32, 4096), make([]float64, 4096), make([]uint32, 4096), make([]int32, 4096), make([]byte, 4096)
 	dot := func(change func(sh *kernels.Shape)) func(s *kernels.Set) {
 		return func(s *kernels.Set) {
-			sh := kernels.Shape{Bits: 4, Rows: 2, Blocks: 2, Stride: 256, Groups: 2, Steps: 2}
+			sh := kernels.Shape{Bits: 4, Rows: 2, Blocks: 2, Stride: 256, Steps: 4}
 			change(&sh)
 			s.DotPairs(totals, bytes, words, words, sh)
 		}
 	}
 	finish := func(stride int, change func(f *kernels.Final)) func(s *kernels.Set) {
 		return func(s *kernels.Set) {
-			f := kernels.Final{Blocks: 2, Groups: 2, Rows: 2, Planes: 3, Half: true, ScaleStride: 64, Starts: doubles, Steps: floats, Mul: 1}
+			f := kernels.Final{Blocks: 2, Rows: 2, Planes: 3, ScaleStride: 64, Starts: doubles, Steps: floats, Mul: 1}
 			change(&f)
 			s.Finish(floats, stride, totals, bytes, &f)
 		}
+	}
+	groups := func(stride int, change func(sh *kernels.GroupShape)) func(s *kernels.Set) {
+		return func(s *kernels.Set) {
+			sh := kernels.GroupShape{Bits: 4, Rows: 2, Planes: 2, Blocks: 2, Stride: 576, Groups: 2}
+			change(&sh)
+			s.MulGroups(floats, stride, bytes, &kernels.GroupActivations{Words: words, Starts: make([]int64, 64), Steps: floats}, sh)
+		}
+	}
+	quantizeGroups := func(planes, n int) func(s *kernels.Set) {
+		return func(s *kernels.Set) { s.QuantizeGroups(words, make([]int32, 4), floats[:n], planes, 1, -128, 127) }
 	}
 	mul := func(stride int, change func(sh *kernels.FloatShape)) func(s *kernels.Set) {
 		return func(s *kernels.Set) {
@@ -77,21 +87,32 @@ func TestShapes(t *testing.T) {
 		{"negative rows of activations", dot(func(sh *kernels.Shape) { sh.Rows = -1 }), "-1 rows"},
 		{"no blocks", dot(func(sh *kernels.Shape) { sh.Blocks = 0 }), "blocks of 0"},
 		{"negative blocks", dot(func(sh *kernels.Shape) { sh.Blocks = -1 }), "blocks of -1"},
-		{"no groups", dot(func(sh *kernels.Shape) { sh.Groups = 0 }), "groups of 0"},
 		{"no steps", dot(func(sh *kernels.Shape) { sh.Steps = 0 }), "steps of 0"},
-		{"negative groups and steps", dot(func(sh *kernels.Shape) { sh.Groups, sh.Steps = -2, -2 }), "groups of -2"},
+		{"negative steps", dot(func(sh *kernels.Shape) { sh.Steps = -2 }), "steps of -2"},
 		{"blocks that overlap", dot(func(sh *kernels.Shape) { sh.Stride = 128 }), "stride of 128"},
 
 		{"finish", finish(32, func(*kernels.Final) {}), ""},
-		{"finish groups of float32", finish(32, func(f *kernels.Final) { f.Half = false }), ""},
 		{"finish no blocks", finish(32, func(f *kernels.Final) { f.Blocks = 0 }), "blocks of 0"},
-		{"finish no groups", finish(32, func(f *kernels.Final) { f.Groups = 0 }), "groups of 0"},
 		{"finish no rows", finish(32, func(f *kernels.Final) { f.Rows = 0 }), "rows of 0"},
 		{"finish negative rows and blocks", finish(32, func(f *kernels.Final) { f.Blocks, f.Rows = -1, -1 }), "blocks of -1"},
 		{"finish no planes", finish(32, func(f *kernels.Final) { f.Planes = 0 }), "0 planes"},
 		{"finish too many planes", finish(32, func(f *kernels.Final) { f.Planes = 4 }), "4 planes"},
 		{"finish backwards", finish(-32, func(*kernels.Final) {}), "stride of -32"},
 		{"finish with scales backwards", finish(32, func(f *kernels.Final) { f.ScaleStride = -64 }), "scale stride of -64"},
+
+		{"groups", groups(32, func(*kernels.GroupShape) {}), ""},
+		{"groups of no bits", groups(32, func(sh *kernels.GroupShape) { sh.Bits = 0 }), "codes of 0 bits"},
+		{"groups of 3 bits", groups(32, func(sh *kernels.GroupShape) { sh.Bits = 3 }), "codes of 3 bits"},
+		{"groups with no planes", groups(32, func(sh *kernels.GroupShape) { sh.Planes = 0 }), "0 planes"},
+		{"groups with too many planes", groups(32, func(sh *kernels.GroupShape) { sh.Planes = 4 }), "4 planes"},
+		{"groups with no rows", groups(32, func(sh *kernels.GroupShape) { sh.Rows = 0 }), "0 rows"},
+		{"groups with rows that are no tile", groups(32, func(sh *kernels.GroupShape) { sh.Rows = 7 }), "7 rows"},
+		{"groups with negative rows", groups(32, func(sh *kernels.GroupShape) { sh.Rows = -1 }), "-1 rows"},
+		{"no blocks of groups", groups(32, func(sh *kernels.GroupShape) { sh.Blocks = 0 }), "blocks of 0"},
+		{"no groups", groups(32, func(sh *kernels.GroupShape) { sh.Groups = 0 }), "groups of 0"},
+		{"negative groups", groups(32, func(sh *kernels.GroupShape) { sh.Groups = -2 }), "groups of -2"},
+		{"blocks of groups that overlap", groups(32, func(sh *kernels.GroupShape) { sh.Stride = 512 }), "stride of 512"},
+		{"groups backwards", groups(-32, func(*kernels.GroupShape) {}), "stride of -32"},
 
 		{"floats", mul(4, func(*kernels.FloatShape) {}), ""},
 		{"no floats", mul(4, func(sh *kernels.FloatShape) { sh.Rows = 0 }), ""},
@@ -110,6 +131,10 @@ func TestShapes(t *testing.T) {
 		{"quantize", quantize(3), ""},
 		{"quantize to nothing", quantize(0), "0 planes"},
 		{"quantize to too many digits", quantize(4), "4 planes"},
+		{"quantize groups", quantizeGroups(3, 64), ""},
+		{"quantize no groups", quantizeGroups(3, 0), ""},
+		{"quantize half a group", quantizeGroups(3, 48), "48 numbers"},
+		{"quantize groups to nothing", quantizeGroups(0, 64), "0 planes"},
 		{"interleave", interleave(4, 5), ""},
 		{"interleave nothing", interleave(0, 5), "rows of 0"},
 		{"interleave over each other", interleave(4, 3), "stride of 3"},

@@ -7,134 +7,134 @@ package kernels
 // dot2x1AVX512 is Set.Dot for int2 and rows in tiles of 1.
 //
 //go:noescape
-func dot2x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x2AVX512 is Set.Dot for int2 and rows in tiles of 2.
 //
 //go:noescape
-func dot2x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x3AVX512 is Set.Dot for int2 and rows in tiles of 3.
 //
 //go:noescape
-func dot2x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x4AVX512 is Set.Dot for int2 and rows in tiles of 4.
 //
 //go:noescape
-func dot2x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x6AVX512 is Set.Dot for int2 and rows in tiles of 6.
 //
 //go:noescape
-func dot2x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x8AVX512 is Set.Dot for int2 and rows in tiles of 8.
 //
 //go:noescape
-func dot2x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x12AVX512 is Set.Dot for int2 and rows in tiles of 12.
 //
 //go:noescape
-func dot2x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x16AVX512 is Set.Dot for int2 and rows in tiles of 16.
 //
 //go:noescape
-func dot2x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x24AVX512 is Set.Dot for int2 and rows in tiles of 24.
 //
 //go:noescape
-func dot2x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x1AVX512 is Set.Dot for int4 and rows in tiles of 1.
 //
 //go:noescape
-func dot4x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x2AVX512 is Set.Dot for int4 and rows in tiles of 2.
 //
 //go:noescape
-func dot4x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x3AVX512 is Set.Dot for int4 and rows in tiles of 3.
 //
 //go:noescape
-func dot4x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x4AVX512 is Set.Dot for int4 and rows in tiles of 4.
 //
 //go:noescape
-func dot4x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x6AVX512 is Set.Dot for int4 and rows in tiles of 6.
 //
 //go:noescape
-func dot4x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x8AVX512 is Set.Dot for int4 and rows in tiles of 8.
 //
 //go:noescape
-func dot4x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x12AVX512 is Set.Dot for int4 and rows in tiles of 12.
 //
 //go:noescape
-func dot4x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x16AVX512 is Set.Dot for int4 and rows in tiles of 16.
 //
 //go:noescape
-func dot4x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x24AVX512 is Set.Dot for int4 and rows in tiles of 24.
 //
 //go:noescape
-func dot4x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x1AVX512 is Set.Dot for int8 and rows in tiles of 1.
 //
 //go:noescape
-func dot8x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x1AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x2AVX512 is Set.Dot for int8 and rows in tiles of 2.
 //
 //go:noescape
-func dot8x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x2AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x3AVX512 is Set.Dot for int8 and rows in tiles of 3.
 //
 //go:noescape
-func dot8x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x3AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x4AVX512 is Set.Dot for int8 and rows in tiles of 4.
 //
 //go:noescape
-func dot8x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x4AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x6AVX512 is Set.Dot for int8 and rows in tiles of 6.
 //
 //go:noescape
-func dot8x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x6AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x8AVX512 is Set.Dot for int8 and rows in tiles of 8.
 //
 //go:noescape
-func dot8x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x8AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x12AVX512 is Set.Dot for int8 and rows in tiles of 12.
 //
 //go:noescape
-func dot8x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x12AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x16AVX512 is Set.Dot for int8 and rows in tiles of 16.
 //
 //go:noescape
-func dot8x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x16AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x24AVX512 is Set.Dot for int8 and rows in tiles of 24.
 //
 //go:noescape
-func dot8x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x24AVX512(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)

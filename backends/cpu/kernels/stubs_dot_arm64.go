@@ -7,74 +7,74 @@ package kernels
 // dot2x1NEON is Set.Dot for int2 and rows in tiles of 1.
 //
 //go:noescape
-func dot2x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x2NEON is Set.Dot for int2 and rows in tiles of 2.
 //
 //go:noescape
-func dot2x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x3NEON is Set.Dot for int2 and rows in tiles of 3.
 //
 //go:noescape
-func dot2x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x4NEON is Set.Dot for int2 and rows in tiles of 4.
 //
 //go:noescape
-func dot2x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x6NEON is Set.Dot for int2 and rows in tiles of 6.
 //
 //go:noescape
-func dot2x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x1NEON is Set.Dot for int4 and rows in tiles of 1.
 //
 //go:noescape
-func dot4x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x2NEON is Set.Dot for int4 and rows in tiles of 2.
 //
 //go:noescape
-func dot4x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x3NEON is Set.Dot for int4 and rows in tiles of 3.
 //
 //go:noescape
-func dot4x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x4NEON is Set.Dot for int4 and rows in tiles of 4.
 //
 //go:noescape
-func dot4x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x6NEON is Set.Dot for int4 and rows in tiles of 6.
 //
 //go:noescape
-func dot4x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x1NEON is Set.Dot for int8 and rows in tiles of 1.
 //
 //go:noescape
-func dot8x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x1NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x2NEON is Set.Dot for int8 and rows in tiles of 2.
 //
 //go:noescape
-func dot8x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x2NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x3NEON is Set.Dot for int8 and rows in tiles of 3.
 //
 //go:noescape
-func dot8x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x3NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x4NEON is Set.Dot for int8 and rows in tiles of 4.
 //
 //go:noescape
-func dot8x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x4NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x6NEON is Set.Dot for int8 and rows in tiles of 6.
 //
 //go:noescape
-func dot8x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x6NEON(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)

@@ -7,74 +7,74 @@ package kernels
 // dot2x1AVX2 is Set.Dot for int2 and rows in tiles of 1.
 //
 //go:noescape
-func dot2x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x2AVX2 is Set.Dot for int2 and rows in tiles of 2.
 //
 //go:noescape
-func dot2x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x3AVX2 is Set.Dot for int2 and rows in tiles of 3.
 //
 //go:noescape
-func dot2x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x4AVX2 is Set.Dot for int2 and rows in tiles of 4.
 //
 //go:noescape
-func dot2x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot2x6AVX2 is Set.Dot for int2 and rows in tiles of 6.
 //
 //go:noescape
-func dot2x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot2x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x1AVX2 is Set.Dot for int4 and rows in tiles of 1.
 //
 //go:noescape
-func dot4x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x2AVX2 is Set.Dot for int4 and rows in tiles of 2.
 //
 //go:noescape
-func dot4x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x3AVX2 is Set.Dot for int4 and rows in tiles of 3.
 //
 //go:noescape
-func dot4x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x4AVX2 is Set.Dot for int4 and rows in tiles of 4.
 //
 //go:noescape
-func dot4x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot4x6AVX2 is Set.Dot for int4 and rows in tiles of 6.
 //
 //go:noescape
-func dot4x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot4x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x1AVX2 is Set.Dot for int8 and rows in tiles of 1.
 //
 //go:noescape
-func dot8x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x1AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x2AVX2 is Set.Dot for int8 and rows in tiles of 2.
 //
 //go:noescape
-func dot8x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x2AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x3AVX2 is Set.Dot for int8 and rows in tiles of 3.
 //
 //go:noescape
-func dot8x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x3AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x4AVX2 is Set.Dot for int8 and rows in tiles of 4.
 //
 //go:noescape
-func dot8x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x4AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)
 
 // dot8x6AVX2 is Set.Dot for int8 and rows in tiles of 6.
 //
 //go:noescape
-func dot8x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, groups int, steps int)
+func dot8x6AVX2(totals *int32, w *byte, x *uint32, odd *uint32, blocks int, stride int, steps int)

@@ -19,75 +19,60 @@ func peakAVX2(x *float32, n int) (ret float32)
 //go:noescape
 func quantize1AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows1AVX2 is Set.Finish for 1 planes.
+// quantizeGroups1AVX2 is Set.QuantizeGroups for 1 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid1AVX2 is Set.Finish for 1 planes.
+// finish1AVX2 is Set.Finish for 1 planes.
 //
 //go:noescape
-func finishRowsGrid1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish1AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups1AVX2 is Set.Finish for 1 planes.
+// finishGrid1AVX2 is Set.Finish for 1 planes.
 //
 //go:noescape
-func finishGroups1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid1AVX2 is Set.Finish for 1 planes.
-//
-//go:noescape
-func finishGroupsGrid1AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid1AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // quantize2AVX2 is Set.Quantize for 2 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
 func quantize2AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows2AVX2 is Set.Finish for 2 planes.
+// quantizeGroups2AVX2 is Set.QuantizeGroups for 2 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid2AVX2 is Set.Finish for 2 planes.
+// finish2AVX2 is Set.Finish for 2 planes.
 //
 //go:noescape
-func finishRowsGrid2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish2AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups2AVX2 is Set.Finish for 2 planes.
+// finishGrid2AVX2 is Set.Finish for 2 planes.
 //
 //go:noescape
-func finishGroups2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid2AVX2 is Set.Finish for 2 planes.
-//
-//go:noescape
-func finishGroupsGrid2AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid2AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // quantize3AVX2 is Set.Quantize for 3 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
 func quantize3AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows3AVX2 is Set.Finish for 3 planes.
+// quantizeGroups3AVX2 is Set.QuantizeGroups for 3 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid3AVX2 is Set.Finish for 3 planes.
+// finish3AVX2 is Set.Finish for 3 planes.
 //
 //go:noescape
-func finishRowsGrid3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish3AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups3AVX2 is Set.Finish for 3 planes.
+// finishGrid3AVX2 is Set.Finish for 3 planes.
 //
 //go:noescape
-func finishGroups3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid3AVX2 is Set.Finish for 3 planes.
-//
-//go:noescape
-func finishGroupsGrid3AVX2(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid3AVX2(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // normAVX2 is Set.Norm.
 //
@@ -123,6 +108,11 @@ func scaleAddAVX2(dst *float32, part *float32, n int, old float32, add float32)
 //
 //go:noescape
 func divAVX2(dst *float32, n int, by float32)
+
+// gridAVX2 is Set.Grid.
+//
+//go:noescape
+func gridAVX2(x *float32, n int, step float32)
 
 // rotateAVX2 is Set.Rotate for n pairs.
 //
@@ -164,75 +154,60 @@ func peakAVX512(x *float32, n int) (ret float32)
 //go:noescape
 func quantize1AVX512(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows1AVX512 is Set.Finish for 1 planes.
+// quantizeGroups1AVX512 is Set.QuantizeGroups for 1 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid1AVX512 is Set.Finish for 1 planes.
+// finish1AVX512 is Set.Finish for 1 planes.
 //
 //go:noescape
-func finishRowsGrid1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish1AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups1AVX512 is Set.Finish for 1 planes.
+// finishGrid1AVX512 is Set.Finish for 1 planes.
 //
 //go:noescape
-func finishGroups1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid1AVX512 is Set.Finish for 1 planes.
-//
-//go:noescape
-func finishGroupsGrid1AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid1AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // quantize2AVX512 is Set.Quantize for 2 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
 func quantize2AVX512(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows2AVX512 is Set.Finish for 2 planes.
+// quantizeGroups2AVX512 is Set.QuantizeGroups for 2 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid2AVX512 is Set.Finish for 2 planes.
+// finish2AVX512 is Set.Finish for 2 planes.
 //
 //go:noescape
-func finishRowsGrid2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish2AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups2AVX512 is Set.Finish for 2 planes.
+// finishGrid2AVX512 is Set.Finish for 2 planes.
 //
 //go:noescape
-func finishGroups2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid2AVX512 is Set.Finish for 2 planes.
-//
-//go:noescape
-func finishGroupsGrid2AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid2AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // quantize3AVX512 is Set.Quantize for 3 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
 func quantize3AVX512(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows3AVX512 is Set.Finish for 3 planes.
+// quantizeGroups3AVX512 is Set.QuantizeGroups for 3 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid3AVX512 is Set.Finish for 3 planes.
+// finish3AVX512 is Set.Finish for 3 planes.
 //
 //go:noescape
-func finishRowsGrid3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish3AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups3AVX512 is Set.Finish for 3 planes.
+// finishGrid3AVX512 is Set.Finish for 3 planes.
 //
 //go:noescape
-func finishGroups3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid3AVX512 is Set.Finish for 3 planes.
-//
-//go:noescape
-func finishGroupsGrid3AVX512(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid3AVX512(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // normAVX512 is Set.Norm.
 //
@@ -268,6 +243,11 @@ func scaleAddAVX512(dst *float32, part *float32, n int, old float32, add float32
 //
 //go:noescape
 func divAVX512(dst *float32, n int, by float32)
+
+// gridAVX512 is Set.Grid.
+//
+//go:noescape
+func gridAVX512(x *float32, n int, step float32)
 
 // rotateAVX512 is Set.Rotate for n pairs.
 //

@@ -19,75 +19,60 @@ func peakNEON(x *float32, n int) (ret float32)
 //go:noescape
 func quantize1NEON(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows1NEON is Set.Finish for 1 planes.
+// quantizeGroups1NEON is Set.QuantizeGroups for 1 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid1NEON is Set.Finish for 1 planes.
+// finish1NEON is Set.Finish for 1 planes.
 //
 //go:noescape
-func finishRowsGrid1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish1NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups1NEON is Set.Finish for 1 planes.
+// finishGrid1NEON is Set.Finish for 1 planes.
 //
 //go:noescape
-func finishGroups1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid1NEON is Set.Finish for 1 planes.
-//
-//go:noescape
-func finishGroupsGrid1NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid1NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // quantize2NEON is Set.Quantize for 2 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
 func quantize2NEON(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows2NEON is Set.Finish for 2 planes.
+// quantizeGroups2NEON is Set.QuantizeGroups for 2 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid2NEON is Set.Finish for 2 planes.
+// finish2NEON is Set.Finish for 2 planes.
 //
 //go:noescape
-func finishRowsGrid2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish2NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups2NEON is Set.Finish for 2 planes.
+// finishGrid2NEON is Set.Finish for 2 planes.
 //
 //go:noescape
-func finishGroups2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid2NEON is Set.Finish for 2 planes.
-//
-//go:noescape
-func finishGroupsGrid2NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid2NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // quantize3NEON is Set.Quantize for 3 planes, size bytes apart, and at most 65536 elements.
 //
 //go:noescape
 func quantize3NEON(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// finishRows3NEON is Set.Finish for 3 planes.
+// quantizeGroups3NEON is Set.QuantizeGroups for 3 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func finishRows3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func quantizeGroups3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
-// finishRowsGrid3NEON is Set.Finish for 3 planes.
+// finish3NEON is Set.Finish for 3 planes.
 //
 //go:noescape
-func finishRowsGrid3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finish3NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
-// finishGroups3NEON is Set.Finish for 3 planes.
+// finishGrid3NEON is Set.Finish for 3 planes.
 //
 //go:noescape
-func finishGroups3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
-
-// finishGroupsGrid3NEON is Set.Finish for 3 planes.
-//
-//go:noescape
-func finishGroupsGrid3NEON(dst *float32, stride int, totals *int32, block int, group int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, groups int, out float32, mul float32)
+func finishGrid3NEON(dst *float32, stride int, totals *int32, block int, scales *byte, scaleStride int, starts *float64, steps *float32, blocks int, rows int, out float32, mul float32)
 
 // normNEON is Set.Norm.
 //
@@ -123,6 +108,11 @@ func scaleAddNEON(dst *float32, part *float32, n int, old float32, add float32)
 //
 //go:noescape
 func divNEON(dst *float32, n int, by float32)
+
+// gridNEON is Set.Grid.
+//
+//go:noescape
+func gridNEON(x *float32, n int, step float32)
 
 // rotateNEON is Set.Rotate for n pairs.
 //

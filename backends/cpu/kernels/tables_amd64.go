@@ -65,3 +65,49 @@ var dotsAVX512 = [9][25]dotFunc{
 		24: dot8x24AVX512,
 	},
 }
+
+// groupsAVX2 holds the products of groups of int4 codes by planes and rows.
+var groupsAVX2 = [MaxPlanes + 1][]groupsFunc{
+	1: {
+		1: groups1x1AVX2,
+		2: groups1x2AVX2,
+		4: groups1x4AVX2,
+	},
+	2: {
+		1: groups2x1AVX2,
+		2: groups2x2AVX2,
+		3: groups2x3AVX2,
+	},
+	3: {
+		1: groups3x1AVX2,
+		2: groups3x2AVX2,
+	},
+}
+
+// groupsAVX512 holds the products of groups of int4 codes by planes and rows.
+var groupsAVX512 = [MaxPlanes + 1][]groupsFunc{
+	1: {
+		1:  groups1x1AVX512,
+		2:  groups1x2AVX512,
+		3:  groups1x3AVX512,
+		4:  groups1x4AVX512,
+		6:  groups1x6AVX512,
+		8:  groups1x8AVX512,
+		12: groups1x12AVX512,
+	},
+	2: {
+		1: groups2x1AVX512,
+		2: groups2x2AVX512,
+		3: groups2x3AVX512,
+		4: groups2x4AVX512,
+		6: groups2x6AVX512,
+		8: groups2x8AVX512,
+	},
+	3: {
+		1: groups3x1AVX512,
+		2: groups3x2AVX512,
+		3: groups3x3AVX512,
+		4: groups3x4AVX512,
+		6: groups3x6AVX512,
+	},
+}

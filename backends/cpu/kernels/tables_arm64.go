@@ -29,6 +29,22 @@ var dotsNEON = [9][7]dotFunc{
 	},
 }
 
+// groupsNEON holds the products of groups of int4 codes by planes and rows.
+var groupsNEON = [MaxPlanes + 1][]groupsFunc{
+	1: {
+		1: groups1x1NEON,
+		2: groups1x2NEON,
+		3: groups1x3NEON,
+	},
+	2: {
+		1: groups2x1NEON,
+		2: groups2x2NEON,
+	},
+	3: {
+		1: groups3x1NEON,
+	},
+}
+
 // sumsNEON holds the sums of products.
 var sumsNEON = sums{
 	whole: 16,
@@ -67,6 +83,7 @@ var pointwiseNEON = pointwise{
 	addMul:          addMulNEON,
 	scaleAdd:        scaleAddNEON,
 	div:             divNEON,
+	grid:            gridNEON,
 	rotate:          rotateNEON,
 	geluMul:         geluMulNEON,
 	softcap:         softcapNEON,
@@ -77,24 +94,19 @@ var pointwiseNEON = pointwise{
 		2: quantize2NEON,
 		3: quantize3NEON,
 	},
-	finishRows: [MaxPlanes + 1]finishFunc{
-		1: finishRows1NEON,
-		2: finishRows2NEON,
-		3: finishRows3NEON,
+	quantizeGroups: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups1NEON,
+		2: quantizeGroups2NEON,
+		3: quantizeGroups3NEON,
 	},
-	finishRowsGrid: [MaxPlanes + 1]finishFunc{
-		1: finishRowsGrid1NEON,
-		2: finishRowsGrid2NEON,
-		3: finishRowsGrid3NEON,
+	finish: [MaxPlanes + 1]finishFunc{
+		1: finish1NEON,
+		2: finish2NEON,
+		3: finish3NEON,
 	},
-	finishGroups: [MaxPlanes + 1]finishFunc{
-		1: finishGroups1NEON,
-		2: finishGroups2NEON,
-		3: finishGroups3NEON,
-	},
-	finishGroupsGrid: [MaxPlanes + 1]finishFunc{
-		1: finishGroupsGrid1NEON,
-		2: finishGroupsGrid2NEON,
-		3: finishGroupsGrid3NEON,
+	finishGrid: [MaxPlanes + 1]finishFunc{
+		1: finishGrid1NEON,
+		2: finishGrid2NEON,
+		3: finishGrid3NEON,
 	},
 }

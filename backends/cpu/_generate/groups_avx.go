@@ -1,0 +1,117 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+const (
+	// againBytes and nearBytes are how far behind a block ahead, and ahead of the
+	// codes in use, memory is asked for again.
+	againBytes, nearBytes = 12 << 10, 2 << 10
+	// fastSums is how many sums a kernel has at most that is faster than memory.
+	fastSums = 2
+)
+
+// addGroups adds the products of groups of codes of x86.
+func addGroups(c *build.Context) {
+	mask, ones := words256(c, "groupMask", 1<<groupBits-1, 1), words256(c, "groupOnes", 1, 2)
+	groupTiles256.each(func(planes, rows int) {
+		g := &groups256{groupLoops: groupLoops{Context: c, planes: planes, rows: rows}, mask: mask, ones: ones}
+		g.frame("AVX2", func() {}, g.clear, g.group, g.store)
+	})
+	groupTiles512.each(func(planes, rows int) {
+		g := &groups512{groupLoops: groupLoops{Context: c, planes: planes, rows: rows}}
+		g.frame("AVX512", g.constants, g.clear, g.group, g.store)
+	})
+}
+
+// groupLoops writes what all kernels for groups of x86 have in common.
+type groupLoops struct {
+	*build.Context
+	planes, rows int
+
+	// Codes and scales of the group, its digits, what their midpoint adds, the
+	// steps of the rows, and what is asked for ahead.
+	w, scales, x, starts, steps, ahead reg.GPVirtual
+}
+
+// load takes a register and loads a parameter into it.
+func (g *groupLoops) load(param string) reg.GPVirtual {
+	r := g.GP64()
+	g.Load(g.Param(param), r)
+	return r
+}
+
+// frame declares a kernel and writes its loops over blocks and groups. constants
+// fills registers before all, clear begins the sums of a block, group adds a
+// group to them, and store writes the sum of a row.
+func (g *groupLoops) frame(isa string, constants, clear, group func(), store func(row int, to reg.GPVirtual)) {
+	g.Function(groupsName(g.planes, g.rows, isa))
+	g.Attributes(attr.NOSPLIT)
+	g.SignatureExpr(groupsSignature)
+	g.Doc(groupsDoc(g.planes, g.rows, isa))
+	g.Pragma("noescape")
+	constants()
+	dst, block, blocks := g.load("dst"), g.load("w"), g.load("blocks")
+	g.steps = g.load("steps")
+	g.w, g.scales, g.ahead = g.GP64(), g.GP64(), g.GP64()
+	g.Label("block")
+	clear()
+	left := g.load("groups")
+	g.MOVQ(block, g.w)
+	g.IMUL3Q(operand.I32(groupCodes), left, g.scales)
+	g.ADDQ(block, g.scales)
+	next := g.load("blockStride")
+	g.ADDQ(next, block)
+	g.MOVQ(block, g.ahead)
+	g.x, g.starts = g.load("x"), g.load("starts")
+	g.Label("group")
+	group()
+	g.ADDQ(operand.I32(groupCodes), g.w)
+	g.ADDQ(operand.I32(groupScales), g.scales)
+	g.ADDQ(operand.I32(groupCodes+groupScales), g.ahead)
+	g.ADDQ(operand.I32(4*groupSteps*fieldsOfByte*g.rows*g.planes), g.x)
+	g.ADDQ(operand.I32(8*g.rows), g.starts)
+	g.DECQ(left)
+	g.JNZ(operand.LabelRef("group"))
+	to := g.GP64()
+	g.MOVQ(dst, to)
+	for r := range g.rows {
+		if r > 0 {
+			stride := g.load("stride")
+			g.LEAQ(operand.Mem{Base: to, Index: stride, Scale: 4}, to)
+		}
+		store(r, to)
+	}
+	g.ADDQ(operand.I32(4*blockRows), dst)
+	g.DECQ(blocks)
+	g.JNZ(operand.LabelRef("block"))
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// fetch asks for what lies a block ahead of a step of the group; after the last step also for what the scales add to it.
+//
+// The codes of a block and its scales are two streams, which break off where it
+// ends, and arithmetic fills the queues that would let loads run ahead. So what
+// comes next is brought to the second-level cache a block ahead, which all
+// memory bandwidth takes when it is asked for as fast as it comes. Kernels that
+// are faster ask too fast, and some of it is forgotten: they ask three times.
+func (g *groupLoops) fetch(step int) {
+	lines := []int{stepBytes * step}
+	if step == groupSteps-1 {
+		lines = append(lines, groupCodes)
+	}
+	for _, at := range lines {
+		g.PREFETCHT1(operand.Mem{Base: g.ahead, Disp: at})
+		if g.rows*g.planes <= fastSums {
+			g.PREFETCHT1(operand.Mem{Base: g.ahead, Disp: at - againBytes})
+		}
+	}
+	if g.rows*g.planes <= fastSums {
+		g.PREFETCHT0(operand.Mem{Base: g.w, Disp: nearBytes + stepBytes*step})
+	}
+}
