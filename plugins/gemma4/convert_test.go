@@ -25,9 +25,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of this package")
 
-// digests names the golden file with the digests of packs.
-var digests = filepath.Join("testdata", "digests.json")
-
 // checkpoints returns the checkpoints that the tests convert, some with a grid behind a
 // slash: references, and made ones of every variant.
 func checkpoints(t *testing.T) map[string]string {
@@ -101,17 +98,24 @@ func TestConvert(t *testing.T) {
 			}
 		})
 	}
+	checkDigests(t, "digests", got)
+}
+
+// checkDigests holds digests of packs against a golden file.
+func checkDigests(t *testing.T, name string, got map[string]string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".json")
 	if *update {
 		text, err := json.MarshalIndent(got, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(digests, append(text, '\n'), 0o644); err != nil {
+		if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	text, err := os.ReadFile(digests)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +126,29 @@ func TestConvert(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("digests; a change of what is written needs a new version of the plugin, then -update (-want +got):\n%s", diff)
 	}
+}
+
+// TestFullTensors converts one layer of each layout in the official widths and holds the
+// packs' digests against golden ones: they are the same on every machine.
+func TestFullTensors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	layer := func(s gemma4test.Sizes, int4 int) gemma4test.Sizes {
+		s.Layers, s.Shared, s.FullEvery, s.Vocab, s.Int4FFN = 1, 0, 1, 512, int4
+		return s
+	}
+	floats := layer(gemma4test.E4B().WithFloats(), 0)
+	got := map[string]string{}
+	for name, dir := range map[string]string{
+		"e2b codes of 2 bits": made(t, layer(gemma4test.E2B(), 0), gemma4test.Options{Seed: 9, Static: true}),
+		"e4b codes of 4 bits": made(t, layer(gemma4test.E4B(), 1), gemma4test.Options{Seed: 9, Static: true}),
+		"e4b floats/q4_0":     made(t, floats, gemma4test.Options{Seed: 9}),
+		"e4b floats/absmax7":  made(t, floats, gemma4test.Options{Seed: 9, Shards: 2}),
+	} {
+		got[name] = convertTo(t, dir, recipe(name)).Digest().String()
+	}
+	checkDigests(t, "full", got)
 }
 
 // TestPackTensors holds the tensors of packs against what program recorders expect.
