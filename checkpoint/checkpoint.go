@@ -130,6 +130,23 @@ func ReadFile(dir, name string) ([]byte, error) {
 	return data, errors.Join(err, c.Close())
 }
 
+// Has reports whether dir is there and has a regular file of that name.
+func Has(dir, name string) (bool, error) {
+	f, err := openFolder(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = f.check(name)
+	there := err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return there, errors.Join(err, f.root.Close())
+}
+
 // OpenFile maps and checks a single safetensors file of any name within dir.
 func OpenFile(dir, name string) (*Checkpoint, error) {
 	f, err := openFolder(dir)

@@ -284,12 +284,13 @@ func engineOptions(p *program.Program, set settings) (backends.Options, error) {
 	case opts.Cache == backends.CacheInt8 && !scaled:
 		return opts, fault.WithHint(fmt.Errorf("%w: this model has no scales for an int8 cache", fault.ErrUsage), "use a float cache")
 	}
-	switch {
-	case opts.Activations != "":
-	case p.HasGrids():
+	switch grids := p.HasGrids(); {
+	case opts.Activations == "" && grids:
 		opts.Activations = backends.ActivationsStatic
-	default:
+	case opts.Activations == "":
 		opts.Activations = backends.Activations16
+	case opts.Activations == backends.ActivationsStatic && !grids:
+		opts.Activations = backends.ActivationsFloat // what static ones are without scales
 	}
 	switch {
 	case opts.Context > p.Context:

@@ -65,7 +65,7 @@ type ConvertRequest struct {
 	// Progress, if set, is told the source bytes read so far and in all.
 	Progress func(doneBytes, totalBytes int64)
 	// Report asks for the errors of rounding in the result, for which the checkpoint is
-	// read once more. It does not change the pack.
+	// read once more, beforehand. It does not change the pack.
 	Report bool
 }
 
@@ -86,6 +86,8 @@ type RoundingError struct {
 	// Tensors and Numbers count what the family holds.
 	Tensors int   `json:"tensors"`
 	Numbers int64 `json:"numbers"`
+	// Problem says which number the grid cannot hold, and is "" if it holds them all; else the errors are 0.
+	Problem string `json:"problem,omitempty"`
 	// RelL2 is the length of the vector of all errors over that of all numbers.
 	RelL2 float64 `json:"rel_l2"`
 	// MaxAbs is the largest magnitude of an error.

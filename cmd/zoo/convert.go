@@ -92,6 +92,10 @@ func showConverted(w io.Writer, c *sdk.Converted) {
 		fmt.Fprintf(w, "%s\t%s, %s\n", f.Format, countOf(f.Count, "tensor"), size(f.SizeBytes))
 	}
 	for _, e := range c.Rounding {
+		if e.Problem != "" {
+			fmt.Fprintf(w, "%s\t%s: %s\n", e.Family, e.Grid, e.Problem)
+			continue
+		}
 		fmt.Fprintf(w, "%s\t%s: rel_l2 %.4g, at most %.4g, of %s\n", e.Family, e.Grid, e.RelL2, e.MaxAbs, countOf(e.Tensors, "tensor"))
 	}
 }

@@ -27,7 +27,7 @@ func TestActivations(t *testing.T) {
 	} {
 		relL2, agreed := activationError(t, m, acts)
 		t.Logf("%s-bit activations against float: logits off by %.3g of their length, %d of %d tokens agree", acts, relL2, agreed, activationSteps)
-		if relL2 > limit.relL2 || agreed < limit.agreed {
+		if !(relL2 <= limit.relL2) || agreed < limit.agreed {
 			t.Errorf("%s-bit activations: more than %.3g, or fewer than %d tokens", acts, limit.relL2, limit.agreed)
 		}
 	}

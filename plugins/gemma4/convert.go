@@ -129,27 +129,37 @@ func (in *input) read(ckpt smallFiles, recipe map[string]string) (grid quant.Gri
 
 // convert makes the pack.
 func (in *input) convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
+	var made zoo.Conversion
 	plan, err := newPlan(ctx, in.cfg, in.src)
 	if err != nil {
-		return zoo.Conversion{}, err
+		return made, err
+	}
+	sources, err := usedSources(req.Sources, in.src)
+	if err != nil {
+		return made, err
+	}
+	m := &meter{progress: req.Progress, total: plan.sourceBytes()}
+	if unrounded, ok := in.src.(*floats); ok && req.Report { // what holds codes is not rounded
+		matrices, err := unrounded.roundable()
+		if err != nil {
+			return made, err
+		}
+		for _, w := range matrices {
+			m.total += int64(w.rows) * w.rowBytes
+		}
+		if made.Rounding, err = unrounded.report(ctx, matrices, m); err != nil {
+			return made, err
+		}
 	}
 	if err := ctx.Err(); err != nil {
-		return zoo.Conversion{}, context.Cause(ctx)
+		return made, context.Cause(ctx)
 	}
-	w, err := zoo.NewPackWriter(req.Dir, id, in.recipe, usedSources(req.Sources, in.src))
+	w, err := zoo.NewPackWriter(req.Dir, id, in.recipe, sources)
 	if err != nil {
-		return zoo.Conversion{}, err
+		return made, err
 	}
-	err = writePack(ctx, w, plan, in.files, req.Progress)
-	if err := errors.Join(err, w.Close()); err != nil {
-		return zoo.Conversion{}, err
-	}
-	unrounded, ok := in.src.(*floats)
-	if !ok || !req.Report { // what holds codes is not rounded
-		return zoo.Conversion{}, nil
-	}
-	rounding, err := unrounded.report(ctx)
-	return zoo.Conversion{Rounding: rounding}, err
+	err = writePack(ctx, w, plan, in.files, m)
+	return made, errors.Join(err, w.Close())
 }
 
 // recipeGrid is the key of the recipe, and gridNone its value for weights that stay as they are.
@@ -163,13 +173,14 @@ const (
 func checkRecipe(cfg *Config, recipe map[string]string) (map[string]string, quant.Grid, error) {
 	for _, key := range slices.Sorted(maps.Keys(recipe)) {
 		if key != recipeGrid {
-			return nil, "", fmt.Errorf("recipe: %q is not a setting of this conversion: %w", shorten(key), fault.ErrUsage)
+			return nil, "", fault.WithHint(fmt.Errorf("recipe: %q is not a setting of this conversion: %w", shorten(key), fault.ErrUsage), `the only one is "grid"`)
 		}
 	}
 	name := recipe[recipeGrid]
 	if cfg.Quantization != nil {
 		if name != "" && name != gridNone {
-			return nil, "", fmt.Errorf("recipe: grid %q is for checkpoints of floats; this one holds codes already, so it must be \"none\": %w", shorten(name), fault.ErrUsage)
+			return nil, "", fault.WithHint(fmt.Errorf("recipe: grid %q is for checkpoints of floats; this one holds codes already: %w", shorten(name), fault.ErrUsage),
+				`leave the grid out, or give "none"`)
 		}
 		return nil, "", nil
 	}
@@ -181,7 +192,7 @@ func checkRecipe(cfg *Config, recipe map[string]string) (map[string]string, quan
 	}
 	grid, err := quant.ParseGrid(name)
 	if err != nil {
-		return nil, "", fmt.Errorf("recipe: grid %q is not one of %v or \"none\": %w", shorten(name), quant.Grids(), fault.ErrUsage)
+		return nil, "", fault.WithHint(fmt.Errorf("recipe: there is no grid %q: %w", shorten(name), fault.ErrUsage), "choose q4_0, absmax7 or none")
 	}
 	return map[string]string{recipeGrid: name}, grid, nil
 }
@@ -230,35 +241,32 @@ func compileTokenizer(ckpt smallFiles, cfg *Config) ([]byte, error) {
 }
 
 // usedSources returns those of the given files that the conversion reads, so that
-// others in the same folder do not change the pack.
-func usedSources(given []catalog.File, src source) []catalog.File {
+// others in the same folder do not change the pack. That all of them are given is
+// what makes the pack's identity tell what it was made of.
+func usedSources(given []catalog.File, src source) ([]catalog.File, error) {
 	used := append(slices.Clone(copiedFiles[:]), tokenizerSource)
-	weights := src.files()
-	used = append(used, weights...)
-	if !slices.Equal(weights, []string{weightsSource}) {
-		used = append(used, indexSource)
-	}
+	used = append(used, src.files()...)
 	var sources []catalog.File
-	for _, f := range given {
-		if slices.Contains(used, f.Path) {
-			sources = append(sources, f)
+	for _, name := range used {
+		i := slices.IndexFunc(given, func(f catalog.File) bool { return f.Path == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%w: the conversion reads %q, which is not among the sources it was given", fault.ErrUsage, name)
 		}
+		sources = append(sources, given[i])
 	}
-	return sources
+	return sources, nil
 }
 
 // writePack writes everything that the pack consists of.
-func writePack(ctx context.Context, w *zoo.PackWriter, plan *packPlan, files map[string][]byte, progress func(done, total int64)) error {
+func writePack(ctx context.Context, w *zoo.PackWriter, plan *packPlan, files map[string][]byte, m *meter) error {
 	planned := make([]zoo.PlannedTensor, len(plan.tensors))
-	var total int64
 	for i, t := range plan.tensors {
 		planned[i] = t.PlannedTensor
-		total += t.sourceBytes()
 	}
 	if err := w.Plan(planned); err != nil {
 		return err
 	}
-	p := newPacker(total, progress)
+	p := newPacker(m)
 	for _, t := range plan.tensors {
 		if err := w.WriteTensor(t.Name, func(out io.Writer) error { return p.write(ctx, t, out) }); err != nil {
 			return err

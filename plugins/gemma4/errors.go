@@ -73,6 +73,9 @@ type TensorError struct {
 	Problem string
 	// Want and Got are what config.json asks for and what the checkpoint has; both may be "".
 	Want, Got string
+
+	// hint says what to do, or is "" for what mostly helps.
+	hint string
 }
 
 // Error names the tensor and what is wrong with it.
@@ -90,6 +93,9 @@ func (e *TensorError) Is(target error) bool { return target == fault.ErrIntegrit
 
 // Hint says what to check.
 func (e *TensorError) Hint() string {
+	if e.hint != "" {
+		return e.hint
+	}
 	return "check that config.json and the weights are of the same repository and revision, and that the plugin fits them"
 }
 

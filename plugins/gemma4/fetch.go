@@ -70,6 +70,10 @@ func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
 	if req.Dir == "" {
 		return plan, nil
 	}
+	// Where both are there the single file is what is read.
+	if whole, err := checkpoint.Has(req.Dir, weightsSource); whole || err != nil {
+		return plan, err
+	}
 	index, err := checkpoint.ReadFile(req.Dir, indexSource)
 	if errors.Is(err, fs.ErrNotExist) {
 		return plan, nil

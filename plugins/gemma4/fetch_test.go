@@ -60,6 +60,25 @@ func TestFetch(t *testing.T) {
 	}
 }
 
+// TestFetchWhole leaves the shards where they are if the single file has come: that is what is converted.
+func TestFetchWhole(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"model.safetensors": "x", "model.safetensors.index.json": `{"weight_map":{"a":"model-00001-of-00001.safetensors"}}`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan, err := gemma4.Fetch(t.Context(), zoo.FetchRequest{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range plan.Files {
+		if strings.HasPrefix(f.Path, "model-") {
+			t.Errorf("%q is fetched as well", f.Path)
+		}
+	}
+}
+
 func TestFetchRefused(t *testing.T) {
 	req := zoo.FetchRequest{Release: catalog.Release{Source: catalog.Source{Files: []catalog.File{{Path: "model.safetensors.index.json"}}}}, Dir: t.TempDir()}
 	for _, index := range []string{"", "{", `{"weight_map":{"a":"../../secret.safetensors"}}`} {

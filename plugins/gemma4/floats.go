@@ -11,6 +11,9 @@ import (
 // projectionName is the one matrix that no grid rounds: quantisation-aware training left it alone.
 const projectionName = "per_layer_model_projection"
 
+// floatsWhy says why a tensor must be bfloat16.
+const floatsWhy = "a checkpoint of floats has bfloat16 weights"
+
 // floats reads checkpoints of bfloat16 weights, and rounds those that are multiplied or
 // looked up to a grid on the way.
 type floats struct {
@@ -26,7 +29,7 @@ func newFloats(ckpt *checkpoint.Checkpoint, cfg *Config, grid quant.Grid) *float
 
 // weights implements source.
 func (s *floats) weights(_ context.Context, m module) (*weights, error) {
-	plain, err := s.bfloats(m, "a checkpoint of floats has bfloat16 weights")
+	plain, err := s.bfloats(m, floatsWhy)
 	if codes := fullName(m.name) + ".embedding_quantized"; plain == nil && err == nil {
 		if _, ok := s.ckpt.Tensor(codes); ok {
 			return nil, &TensorError{Tensor: codes, Problem: "codes, though config.json has no quantization_config"}

@@ -81,6 +81,9 @@ func TestGrid(t *testing.T) {
 	req := request(t, dir)
 	req.Recipe = map[string]string{"grid": "q5_1"}
 	convertRefused(t, req, fault.ErrUsage, `grid "q5_1"`)
+	req = request(t, dir)
+	req.Sources = req.Sources[1:]
+	convertRefused(t, req, fault.ErrUsage, "not among the sources")
 }
 
 // TestSharedKVDropped checks that keys and values that no layer reads change nothing but the source.
@@ -227,6 +230,49 @@ func TestShardsRefused(t *testing.T) {
 	}
 }
 
+// testReportProblem reports on a checkpoint with a number that one grid cannot hold, and one
+// that neither can: what does not concern the pack does not fail its conversion.
+func testReportProblem(t *testing.T) {
+	t.Helper()
+	for _, c := range []struct {
+		bits     uint16 // of a bfloat16
+		grid     string
+		problems []string
+	}{
+		{0x48f0, "q4_0", []string{"absmax7"}}, // 491520
+		{0x4974, "none", []string{"q4_0", "absmax7"}},
+	} {
+		large := func(l []gemma4test.Tensor) []gemma4test.Tensor {
+			i := slices.IndexFunc(l, func(t gemma4test.Tensor) bool { return t.Name == text+"layers.3.mlp.down_proj.weight" })
+			l[i] = bfloat(c.bits)(l[i])
+			return l
+		}
+		req := request(t, made(t, gemma4test.TinyFloats(), gemma4test.Options{Seed: 8, Change: large}))
+		req.Recipe, req.Report = map[string]string{"grid": c.grid}, true
+		var last, total int64
+		req.Progress = func(done, all int64) { last, total = done, all }
+		made, err := gemma4.Convert(t.Context(), plugin, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != total || total == 0 {
+			t.Errorf("progress ends at %d of %d", last, total)
+		}
+		var problems []string
+		for _, e := range made.Rounding {
+			if e.Problem != "" {
+				problems = append(problems, e.Grid)
+				if e.Family != "layers.*.mlp.down_proj" || !strings.Contains(e.Problem, "layers.3.mlp.down_proj") || e.RelL2 != 0 {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+		if !slices.Equal(problems, c.problems) {
+			t.Errorf("%s: problems with %v, want %v", c.grid, problems, c.problems)
+		}
+	}
+}
+
 // TestReport checks the errors of rounding against a sum over the pack's own numbers.
 func TestReport(t *testing.T) {
 	dir := reference(t, "e4b-tiny")
@@ -278,6 +324,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("%+v, want rel_l2 %g and at most %g", e, math.Sqrt(errs/squares), most)
 		}
 	}
+	testReportProblem(t)
 	req = request(t, reference(t, "e2b-tiny"))
 	req.Report = true
 	if made, err := gemma4.Convert(t.Context(), plugin, req); err != nil || made.Rounding != nil {

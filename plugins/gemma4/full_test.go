@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,6 +166,9 @@ func activationsFull(t *testing.T, dir string, plugin *gemma4.Plugin) {
 	for _, acts := range []backends.Activations{backends.Activations16, backends.Activations8} {
 		relL2, agreed := activationError(t, m, acts)
 		t.Logf("%s-bit activations against float: logits off by %.3g of their length, %d of %d tokens agree", acts, relL2, agreed, activationSteps)
+		if math.IsNaN(relL2) || acts == backends.Activations16 && relL2 > 0.1 {
+			t.Errorf("logits with %s-bit activations are off by %g of their length", acts, relL2)
+		}
 	}
 }
 

@@ -203,10 +203,15 @@ func argmax(x []float32) int32 {
 	return int32(best)
 }
 
-// worst returns the largest difference and the largest magnitude of want.
+// worst returns the largest difference, which is infinite where a number is none, and
+// the largest magnitude of want.
 func worst(got, want []float32) (diff, largest float64) {
 	for i := range want {
-		diff = max(diff, math.Abs(float64(got[i])-float64(want[i])))
+		d := math.Abs(float64(got[i]) - float64(want[i]))
+		if math.IsNaN(d) {
+			d = math.Inf(1)
+		}
+		diff = max(diff, d)
 		largest = max(largest, math.Abs(float64(want[i])))
 	}
 	return diff, largest

@@ -117,6 +117,15 @@ func (p *packPlan) addGroup(ctx context.Context, cfg *Config, src source, g grou
 	return nil
 }
 
+// sourceBytes returns what is read of the source for all tensors.
+func (p *packPlan) sourceBytes() int64 {
+	var n int64
+	for _, t := range p.tensors {
+		n += t.sourceBytes()
+	}
+	return n
+}
+
 // add adds one tensor.
 func (p *packPlan) add(t *packTensor) error {
 	if err := t.Matrix.Validate(); err != nil {

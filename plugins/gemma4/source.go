@@ -22,7 +22,7 @@ type source interface {
 	rounding(m module) (in, out float32, err error)
 	// finish reports a tensor of the decoder that nothing has asked for.
 	finish() error
-	// files names the files of the checkpoint that hold weights.
+	// files names the files of the checkpoint that hold weights, and that say where they are.
 	files() []string
 }
 

@@ -25,11 +25,26 @@ type scratch struct {
 // It holds a few chunks of memory, whatever the size of the tensors.
 type packer struct {
 	workers int
-	// progress is told the source bytes that are done, or is nil.
-	progress func(done, total int64)
-	// done and total are counted in bytes of the source.
+	meter   *meter
+	free    chan *chunk
+}
+
+// meter counts bytes of the source. It is safe for concurrent use.
+type meter struct {
+	mu sync.Mutex
+	// progress is told the bytes that are done, one call at a time, or is nil.
+	progress    func(done, total int64)
 	done, total int64
-	free        chan *chunk
+}
+
+// add adds bytes that are done.
+func (m *meter) add(sourceBytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.done += sourceBytes
+	if m.progress != nil {
+		m.progress(m.done, m.total)
+	}
 }
 
 // chunk is a run of units of one tensor.
@@ -41,9 +56,9 @@ type chunk struct {
 	ready  chan error // holds one value when data is packed, or cannot be
 }
 
-// newPacker prepares to pack tensors of total source bytes.
-func newPacker(total int64, progress func(done, total int64)) *packer {
-	p := &packer{workers: runtime.GOMAXPROCS(0), progress: progress, total: total}
+// newPacker prepares to pack tensors, which the meter counts.
+func newPacker(m *meter) *packer {
+	p := &packer{workers: runtime.GOMAXPROCS(0), meter: m}
 	n := 2*p.workers + 2
 	p.free = make(chan *chunk, n)
 	for range n {
@@ -58,7 +73,7 @@ func (p *packer) write(ctx context.Context, t *packTensor, w io.Writer) error {
 		if err := writeVector(w, t.vector); err != nil {
 			return err
 		}
-		p.count(t.sourceBytes())
+		p.meter.add(t.sourceBytes())
 		return nil
 	}
 	per := max(1, chunkBytes/t.unitBytes())
@@ -109,7 +124,7 @@ func (p *packer) write(ctx context.Context, t *packTensor, w io.Writer) error {
 			_, err = w.Write(c.data)
 		}
 		if err == nil {
-			p.count(c.sourceBytes())
+			p.meter.add(c.sourceBytes())
 		} else if !stopped {
 			close(stop)
 			stopped = true
@@ -118,14 +133,6 @@ func (p *packer) write(ctx context.Context, t *packTensor, w io.Writer) error {
 	}
 	wg.Wait()
 	return err
-}
-
-// count adds source bytes that are done.
-func (p *packer) count(sourceBytes int64) {
-	p.done += sourceBytes
-	if p.progress != nil {
-		p.progress(p.done, p.total)
-	}
 }
 
 // pack fills the chunk's data.

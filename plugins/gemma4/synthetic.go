@@ -72,7 +72,7 @@ func Synthesize(ctx context.Context, id zoo.PluginID, shapes Shapes, req zoo.Syn
 	if err != nil {
 		return err
 	}
-	err = writePack(ctx, w, plan, files, req.Progress)
+	err = writePack(ctx, w, plan, files, &meter{progress: req.Progress, total: plan.sourceBytes()})
 	return errors.Join(err, w.Close())
 }
 

@@ -88,7 +88,11 @@ func valueError(tensor string, first int, err error) error {
 	if v, ok := errors.AsType[*quant.ValueError](err); ok {
 		at := *v
 		at.Index += first
-		return &TensorError{Tensor: tensor, Problem: at.Error()}
+		e := &TensorError{Tensor: tensor, Problem: at.Error(), hint: numberHint}
+		if f := float64(v.Value); !math.IsNaN(f) && !math.IsInf(f, 0) {
+			e.hint = "no grid with half scales holds such a number: keep the weights as they are, with grid none"
+		}
+		return e
 	}
 	return err
 }
@@ -156,6 +160,9 @@ func (s *tensors) files() []string {
 	for _, name := range s.ckpt.Names() {
 		t, _ := s.ckpt.Tensor(name)
 		files[t.File] = true
+		if t.File != weightsSource { // a shard, which the index names
+			files[indexSource] = true
+		}
 	}
 	return slices.Sorted(maps.Keys(files))
 }
@@ -190,7 +197,10 @@ func readFloats(dst []float32, src []byte) {
 	}
 }
 
+// numberHint says what to do about a number that no model can have.
+const numberHint = "the file is damaged, or the model was never sound: fetch it again, or take another revision"
+
 // notFinite reports number i of a tensor.
 func notFinite(tensor string, i int, v float32) error {
-	return &TensorError{Tensor: tensor, Problem: fmt.Sprintf("number %d is %v, which no model can have", i, v)}
+	return &TensorError{Tensor: tensor, Problem: fmt.Sprintf("number %d is %v, which no model can have", i, v), hint: numberHint}
 }
