@@ -8,22 +8,21 @@ import (
 )
 
 const (
-	// againBytes and nearBytes are how far behind a block ahead, and ahead of the
-	// codes in use, memory is asked for again.
-	againBytes, nearBytes = 12 << 10, 2 << 10
-	// fastSums is how many sums a kernel has at most that is faster than memory.
-	fastSums = 2
+	// maxAsks is how often the fastest kernels ask for memory: one that computes a sum.
+	maxAsks = 5
+	// askBytes is how far apart in memory these are, and nearBytes how far ahead of the codes in use the last is.
+	askBytes, nearBytes = 8 << 10, 2 << 10
 )
 
 // addGroups adds the products of groups of codes of x86.
 func addGroups(c *build.Context) {
 	mask, ones := words256(c, "groupMask", 1<<groupBits-1, 1), words256(c, "groupOnes", 1, 2)
 	groupTiles256.each(func(planes, rows int) {
-		g := &groups256{groupLoops: groupLoops{Context: c, planes: planes, rows: rows}, mask: mask, ones: ones}
+		g := &groups256{groupLoops: newGroupLoops(c, planes, rows, 2), mask: mask, ones: ones}
 		g.frame("AVX2", func() {}, g.clear, g.group, g.store)
 	})
 	groupTiles512.each(func(planes, rows int) {
-		g := &groups512{groupLoops: groupLoops{Context: c, planes: planes, rows: rows}}
+		g := &groups512{groupLoops: newGroupLoops(c, planes, rows, 1)}
 		g.frame("AVX512", g.constants, g.clear, g.group, g.store)
 	})
 }
@@ -32,10 +31,17 @@ func addGroups(c *build.Context) {
 type groupLoops struct {
 	*build.Context
 	planes, rows int
+	// asks is how often memory is asked for a block or more ahead.
+	asks int
 
 	// Codes and scales of the group, its digits, what their midpoint adds, the
 	// steps of the rows, and what is asked for ahead.
 	w, scales, x, starts, steps, ahead reg.GPVirtual
+}
+
+// newGroupLoops returns those of a kernel, which takes so many registers for 16 lanes.
+func newGroupLoops(c *build.Context, planes, rows, registers int) groupLoops {
+	return groupLoops{Context: c, planes: planes, rows: rows, asks: max(1, maxAsks+1-planes*rows*registers)}
 }
 
 // load takes a register and loads a parameter into it.
@@ -93,25 +99,24 @@ func (g *groupLoops) frame(isa string, constants, clear, group func(), store fun
 	g.RET()
 }
 
-// fetch asks for what lies a block ahead of a step of the group; after the last step also for what the scales add to it.
+// fetch asks for what lies a block ahead of a step of the group; the last step also for what the scales add to it.
 //
-// The codes of a block and its scales are two streams, which break off where it
-// ends, and arithmetic fills the queues that would let loads run ahead. So what
-// comes next is brought to the second-level cache a block ahead, which all
-// memory bandwidth takes when it is asked for as fast as it comes. Kernels that
-// are faster ask too fast, and some of it is forgotten: they ask three times.
+// The codes of a block and its scales are two streams that break off where it
+// ends, and arithmetic fills the queues in which loads would run ahead. So what
+// comes next is brought to the second-level cache a block ahead. Asked for as
+// fast as it comes, that takes all of the bandwidth; kernels that are faster lose
+// some of what they ask for, and ask several times.
 func (g *groupLoops) fetch(step int) {
 	lines := []int{stepBytes * step}
 	if step == groupSteps-1 {
 		lines = append(lines, groupCodes)
 	}
 	for _, at := range lines {
-		g.PREFETCHT1(operand.Mem{Base: g.ahead, Disp: at})
-		if g.rows*g.planes <= fastSums {
-			g.PREFETCHT1(operand.Mem{Base: g.ahead, Disp: at - againBytes})
+		for i := range g.asks {
+			g.PREFETCHT1(operand.Mem{Base: g.ahead, Disp: at + askBytes*i})
 		}
 	}
-	if g.rows*g.planes <= fastSums {
+	if g.asks > 1 {
 		g.PREFETCHT0(operand.Mem{Base: g.w, Disp: nearBytes + stepBytes*step})
 	}
 }
