@@ -288,6 +288,9 @@ func (e *executor) Close() error {
 	if e.weights != nil {
 		e.weights.release()
 	}
+	if e.tables != nil {
+		e.tables.Release()
+	}
 	return e.device.Close()
 }
 

@@ -121,11 +121,26 @@ func TestBurstCounts(t *testing.T) {
 	nothingHeld(t, d)
 }
 
-// TestTables: with mapped tables the bits are the same, the device has less, and no burst is possible.
+// TestTables: with mapped tables the bits are the same, the device has less, and no
+// burst is possible, be the table one of codes or of floats.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	metaltest.Require(t)
+	for _, f := range []quant.Format{quant.Int8, quant.BF16, quant.F32} {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			testTables(t, f)
+		})
+	}
+}
+
+// testTables is TestTables for a table in one format.
+func testTables(t *testing.T, f quant.Format) {
 	p, w := small()
+	table := slices.Index(backends.Gathered(p), true)
+	m := p.Weights[table].Matrix
+	m.Format = f
+	p.Weights[table] = w.Add(m)
 	tokens := randomTokens(9, p.Vocab)
 	var want []float32
 	held := int64(0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"unsafe"
 )
 
 // Advice says how bytes of a mapped file will be read. It is a wish: it changes no
@@ -16,11 +15,11 @@ const (
 	// system has huge pages it then reads the file into those: small ones take a walk of
 	// page tables every 4 KiB, which costs bandwidth, most of all in a virtual machine.
 	Stream Advice = iota + 1
-	// Random is for what is read here and there: when a page is touched the system
-	// reads this one alone from the file, and not its neighbours.
-	Random
 	// Soon begins to read from the file what is not in memory, and does not wait for it.
 	Soon
+	// random is what [Random] asks for, and normal takes it back.
+	random
+	normal
 )
 
 // populateBytes is how much [Populate] asks the system for at a time.
@@ -28,26 +27,34 @@ const populateBytes = 16 << 20
 
 // Advise tells the system how bytes [from, to) of data will be read. data begins at
 // the start of a page, as [Map.Bytes] does. Of the pages at the ends, which are also
-// others', Soon takes in both, Stream the last and Random none. It allocates nothing.
+// others', Soon takes in both and Stream the last. It allocates nothing.
 func Advise(data []byte, from, to int, a Advice) {
+	if region := pages(data, from, to, a); len(region) > 0 {
+		advise(region, a)
+	}
+}
+
+// pages returns the pages of bytes [from, to) of data that advice is for: none where there are no such bytes.
+func pages(data []byte, from, to int, a Advice) []byte {
 	page := os.Getpagesize()
 	if from < 0 || from >= to || to > len(data) {
-		return
+		return nil
 	}
 	switch a {
 	case Soon:
 		from = from / page * page
 	case Stream:
 		from = (from + page - 1) / page * page
-	case Random:
+	case random:
 		from = (from + page - 1) / page * page
 		if to < len(data) {
 			to = to / page * page
 		}
 	}
-	if from < to {
-		advise(data[from:to], a)
+	if from >= to {
+		return nil
 	}
+	return data[from:to]
 }
 
 // Populate reads bytes [from, to) of data, which begins at the start of a page, into
@@ -67,18 +74,6 @@ func Populate(ctx context.Context, data []byte, from, to int) error {
 		}
 	}
 	return nil
-}
-
-// Lock keeps bytes [from, to) of data, which begins at the start of a page, in
-// memory until [Unlock] or the end of the mapping. Systems permit that for a
-// few bytes or for chosen users only: the error says so.
-func Lock(data []byte, from, to int) error {
-	return lock(data[from/os.Getpagesize()*os.Getpagesize() : to])
-}
-
-// Unlock takes back what [Lock] has done for the same bytes.
-func Unlock(data []byte, from, to int) {
-	unlock(data[from/os.Getpagesize()*os.Getpagesize() : to])
 }
 
 // Resident returns how many of the bytes [from, to) of data, which begins at the
@@ -104,7 +99,7 @@ func Resident(data []byte, from, to int) (bytes int64, known bool) {
 
 // Offset returns where part begins in data, and whether it lies in it.
 func Offset(data, part []byte) (offset int, ok bool) {
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(data)))
+	at := address(part) - address(data)
 	if at > uintptr(len(data)) || uintptr(len(part)) > uintptr(len(data))-at {
 		return 0, false
 	}

@@ -5,10 +5,12 @@ import "golang.org/x/sys/unix"
 // advise tells the kernel of pages. It chooses their size itself.
 func advise(region []byte, a Advice) {
 	switch a {
-	case Random:
-		_ = unix.Madvise(region, unix.MADV_RANDOM)
 	case Soon:
 		_ = unix.Madvise(region, unix.MADV_WILLNEED)
+	case random:
+		_ = unix.Madvise(region, unix.MADV_RANDOM)
+	case normal:
+		_ = unix.Madvise(region, unix.MADV_NORMAL)
 	}
 }
 

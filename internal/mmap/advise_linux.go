@@ -9,7 +9,7 @@ import (
 
 // advise tells the kernel of pages.
 func advise(region []byte, a Advice) {
-	_ = unix.Madvise(region, [...]int{Stream: unix.MADV_HUGEPAGE, Random: unix.MADV_RANDOM, Soon: unix.MADV_WILLNEED}[a])
+	_ = unix.Madvise(region, [...]int{Stream: unix.MADV_HUGEPAGE, Soon: unix.MADV_WILLNEED, random: unix.MADV_RANDOM, normal: unix.MADV_NORMAL}[a])
 }
 
 // populate reads pages. Kernels before 5.14 do not know how, and read what is touched.

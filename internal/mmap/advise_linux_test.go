@@ -47,7 +47,7 @@ func held(t *testing.T, data []byte, from, to int) int {
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	data := cold(t, 256)
-	mmap.Advise(data, 0, len(data), mmap.Random)
+	mmap.Random(data, 0, len(data))
 	if data[100*os.Getpagesize()] == 0 {
 		t.Error("wrong content")
 	}
@@ -63,7 +63,7 @@ func TestRandom(t *testing.T) {
 func TestSoon(t *testing.T) {
 	t.Parallel()
 	data := cold(t, 256)
-	mmap.Advise(data, 0, len(data), mmap.Random)
+	mmap.Random(data, 0, len(data))
 	end := 101 * os.Getpagesize()
 	mmap.Advise(data, end-1, end+1, mmap.Soon)
 	for limit := time.Now().Add(10 * time.Second); held(t, data, 100, 102) < 2; time.Sleep(time.Millisecond) {

@@ -51,16 +51,18 @@ func TestAdvice(t *testing.T) {
 			data := open(t, path)
 			heap := append(make([]byte, 0, size+1), want...)
 			for _, span := range [][2]int{{0, size}, {1, size}, {size, size}, {0, 0}, {size / 2, size/2 + 5}, {5, 2}, {-1, 1}, {0, size + 1}, {size + 4096, size + 8192}, {0, math.MaxInt}} {
-				for _, a := range []mmap.Advice{mmap.Stream, mmap.Random, mmap.Soon} {
+				for _, a := range []mmap.Advice{mmap.Stream, mmap.Soon} {
 					mmap.Advise(data, span[0], span[1], a)
 					mmap.Advise(heap, span[0], span[1], a)
 				}
+				mmap.Random(data, span[0], span[1]).Release()
+				mmap.Random(heap, span[0], span[1]).Release()
 			}
 			if err := mmap.Populate(t.Context(), data, 0, size); err != nil {
 				t.Error(err)
 			}
-			if size > 0 && mmap.Lock(data, size/2, size) == nil {
-				mmap.Unlock(data, size/2, size)
+			if h, err := mmap.Lock(data, size/2, size); err == nil {
+				h.Release()
 			}
 			if !bytes.Equal(data, want) || !bytes.Equal(heap, want) {
 				t.Error("the content has changed")

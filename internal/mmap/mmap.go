@@ -73,6 +73,7 @@ func (m *Map) Close() error {
 		m.data = nil
 		return nil
 	}
+	forget(m.data)
 	if err := m.data.Unmap(); err != nil {
 		return fmt.Errorf("unmap: %w", err)
 	}
