@@ -100,26 +100,7 @@ func (p *Pack) open() error {
 	for i, t := range p.manifest.Tensors {
 		p.tensors[t.Name] = i
 	}
-	p.stream()
 	return nil
-}
-
-// stream tells the system which weights are read as a whole for every token: all
-// but tables of codes in rows, of which a token's row is gathered. Neighbours make one run.
-func (p *Pack) stream() {
-	from, to := 0, 0
-	for _, t := range p.manifest.Tensors {
-		if t.Codes() && t.Layout == quant.Rows {
-			mmap.Advise(p.weights, from, to, mmap.Stream)
-			from, to = 0, 0
-			continue
-		}
-		if to == 0 {
-			from = int(t.Offset)
-		}
-		to = int(t.Offset + t.SizeBytes())
-	}
-	mmap.Advise(p.weights, from, to, mmap.Stream)
 }
 
 // noPack reports a folder without a manifest.
@@ -283,8 +264,14 @@ func (p *Pack) Tensor(name string) (data []byte, m quant.Matrix, ok bool) {
 }
 
 // Mapping returns the weights file as it is mapped, which every tensor is a part
-// of. Its start lies at the start of a page. It is valid until Close and must not be changed.
-func (p *Pack) Mapping() []byte { return p.weights }
+// of, or nil after [Pack.Close]. Its start lies at the start of a page. It is valid
+// until Close and must not be changed.
+func (p *Pack) Mapping() []byte {
+	if p.closed.Load() {
+		return nil
+	}
+	return p.weights
+}
 
 // File returns the content of a file by its path in the pack. The bytes are mapped,
 // read-only and valid until [Pack.Close]. A file that the manifest does not list is

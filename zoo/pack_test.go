@@ -312,6 +312,9 @@ func TestPackAfterClose(t *testing.T) {
 	if _, err := p.File(zoo.ConfigFile); err == nil {
 		t.Error("a closed pack has a file")
 	}
+	if p.Mapping() != nil {
+		t.Error("a closed pack has a mapping")
+	}
 }
 
 func TestOpenPackMissing(t *testing.T) {
