@@ -108,7 +108,8 @@ func WithActivations(kind string) Option {
 
 // WithTables sets how tables are kept that rows are only looked up in: "mapped"
 // leaves them in the pack's file, of which the rows of the tokens are read and nothing
-// else, "resident" keeps them in the memory of the device. The default is "mapped" on the CPU, and
+// else, "resident" keeps them in the memory of the device: opening then reads all of
+// them, of which it tells no progress. The default is "mapped" on the CPU, and
 // "resident" on a GPU, which is slower without them. It makes no difference to any result.
 func WithTables(place string) Option {
 	return func(s *settings) { s.tables = backends.TablePlacement(place) }
