@@ -290,19 +290,41 @@ func (c *vecCase) multiply(w *packed, x []float32, first, blocks, every int, inG
 	}
 	acts := make([]uint32, len(digits))
 	set.Interleave(acts, c.Planes, digits, c.Planes)
-	size := w.Groups() * c.Planes * quant.BlockRows
+	y := make([]float32, blocks*quant.BlockRows)
+	if w.Group > 0 {
+		whole := make([]int64, len(starts))
+		for g, start := range starts {
+			whole[g] = int64(start)
+		}
+		a := kernels.GroupActivations{Words: acts, Starts: whole, Steps: []float32{scale}}
+		set.MulGroups(y, len(y), w.data[first*w.BlockBytes():], &a, kernels.GroupShape{
+			Bits: w.Bits, Rows: 1, Planes: c.Planes, Blocks: blocks, Stride: every * w.BlockBytes(), Groups: w.Groups(),
+		})
+		finishOn(y, outGrid, c.mul)
+		return y
+	}
+	size := c.Planes * quant.BlockRows
 	totals := make([]int32, blocks*size)
 	for b := range blocks {
 		set.Dot(totals[b*size:][:size], w.data[(first+b*every)*w.BlockBytes():], acts, kernels.Shape{
-			Bits: w.Bits, Rows: c.Planes, Blocks: 1, Stride: w.BlockBytes(), Groups: w.Groups(), Steps: w.Steps() / w.Groups(),
+			Bits: w.Bits, Rows: c.Planes, Blocks: 1, Stride: w.BlockBytes(), Steps: w.Steps(),
 		})
 	}
-	y := make([]float32, blocks*quant.BlockRows)
 	set.Finish(y, len(y), totals, w.data[first*w.BlockBytes()+w.BlockCodeBytes():], &kernels.Final{
-		Blocks: blocks, Groups: w.Groups(), Rows: 1, Planes: c.Planes, Half: w.Group > 0, ScaleStride: every * w.BlockBytes(),
+		Blocks: blocks, Rows: 1, Planes: c.Planes, ScaleStride: every * w.BlockBytes(),
 		Starts: starts, Steps: []float32{scale}, Out: outGrid, Mul: c.mul,
 	})
 	return y
+}
+
+// finishOn rounds products to the output grid, if there is one, and multiplies them by mul.
+func finishOn(y []float32, grid, mul float32) {
+	if grid != 0 {
+		kernels.Generic().Grid(y, grid)
+	}
+	for i := range y {
+		y[i] *= mul
+	}
 }
 
 // rescale changes the scales of a matrix, in the order in which they lie in it.
