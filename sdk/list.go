@@ -393,18 +393,27 @@ func formats(tensors []zoo.Tensor) []FormatDetails {
 
 // Remove removes the installed version that a reference stands for: the newest one
 // that satisfies it, or one whose record is damaged, with the reference values that
-// were adopted for it. A pack that another model
-// shares stays. It returns the name and the version that are gone.
+// were adopted for it, or else what a killed removal has left. A pack that another
+// model shares stays. It returns the name and the version that are gone.
 func (z *Zoo) Remove(ctx context.Context, ref string) (name, version string, err error) {
-	record, err := z.record(ref)
+	t, err := z.locate(ref)
 	var damaged *zoo.RecordError
 	switch {
-	case err == nil:
-		name, version = record.Name(), record.Version()
 	case errors.As(err, &damaged):
 		name, version = damaged.Model, damaged.Version
-	default:
+	case err != nil:
 		return "", "", err
+	case t.release != nil:
+		name, version = t.release.Model, t.release.Version
+		if _, err := z.store.Reference(name, version); errors.Is(err, fault.ErrNotFound) {
+			return "", "", &zoo.NotInstalledError{Model: name}
+		}
+	default:
+		record, err := t.installed()
+		if err != nil {
+			return "", "", err
+		}
+		name, version = record.Name(), record.Version()
 	}
 	return name, version, z.store.Remove(ctx, name, version)
 }
@@ -426,11 +435,18 @@ func (z *Zoo) RemoveCheckpoint(ctx context.Context, ref string) (*zoo.Record, er
 // record returns the installed version that a reference stands for.
 func (z *Zoo) record(ref string) (*zoo.Record, error) {
 	t, err := z.locate(ref)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	return t.installed()
+}
+
+// installed returns the record of an installed version, and an error for all else.
+func (t target) installed() (*zoo.Record, error) {
+	switch {
 	case t.dir != "":
-		return nil, fmt.Errorf("%w: %q is a folder, not an installed model", zoo.ErrUsage, t.dir)
+		return nil, fault.WithHint(fmt.Errorf("%w: %q is a folder, not an installed model", zoo.ErrUsage, t.dir),
+			"give the name of an installed model, as `zoo list --installed` shows it")
 	case t.record == nil:
 		return nil, &zoo.NotInstalledError{Model: t.release.Model}
 	}

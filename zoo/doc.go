@@ -40,6 +40,6 @@
 //
 // Everything appears by renaming something complete, and a record is written after
 // its pack and removed before it. So a process that is killed leaves the old state
-// or the new one, and at worst a pack without a record or a folder in tmp, which
-// the next one that takes a lock sweeps.
+// or the new one, and at worst a pack or reference values without a record or a
+// folder in tmp, which the next one that takes a lock sweeps.
 package zoo

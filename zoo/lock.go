@@ -274,7 +274,7 @@ func (s *Store) sweep(ctx context.Context, model, version string) {
 		}
 		warn(name, errors.Join(s.removeTree(name, ""), lock.Release()))
 	}
-	warn(referenceName(model, version), s.sweepReference(model, version))
+	warn(referencesDir, s.sweepReferences(ctx, model, version))
 	lock, err := s.tryAcquire(ctx, packsLock)
 	if err != nil {
 		return

@@ -344,13 +344,41 @@ func (s *Store) removeReference(model, version string) error {
 	return s.removeTree(dir, path.Dir(dir))
 }
 
+// sweepReferences removes adopted reference values of releases that are not installed,
+// which a killed removal leaves, and what lies beside those of one release, whose lock
+// the caller holds.
+func (s *Store) sweepReferences(ctx context.Context, model, version string) error {
+	errs := []error{s.sweepReference(model, version)}
+	models, err := s.readDir(referencesDir)
+	errs = append(errs, err)
+	for _, m := range models {
+		versions, err := s.readDir(path.Join(referencesDir, m.Name()))
+		errs = append(errs, err)
+		for _, v := range versions {
+			if m.Name() == model && v.Name() == version || checkRelease(m.Name(), v.Name()) != nil || s.exists(recordName(m.Name(), v.Name())) {
+				continue
+			}
+			lock, err := s.tryAcquire(ctx, lockName(m.Name(), v.Name()))
+			if err != nil {
+				continue // in use, or to be swept by the next one
+			}
+			errs = append(errs, s.sweepReference(m.Name(), v.Name()), lock.Release())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // sweepReference removes what a killed process has left beside a release's adopted
-// reference values. The caller holds the lock of the release.
+// reference values, and the values themselves where the release is not installed. The
+// caller holds the lock of the release.
 func (s *Store) sweepReference(model, version string) error {
 	dir := referenceName(model, version)
 	entries, err := s.readDir(dir)
 	if err != nil || len(entries) == 0 {
 		return err
+	}
+	if !s.exists(recordName(model, version)) {
+		return s.removeReference(model, version)
 	}
 	r, err := s.Reference(model, version)
 	switch {

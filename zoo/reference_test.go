@@ -243,19 +243,23 @@ func remove(t *testing.T, path string) {
 // next one cleans up.
 func TestKilledWhileAdopting(t *testing.T) {
 	const first, second = "golden.json first", "golden.json second"
-	for _, tt := range []struct{ task, step, before, want string }{
-		{"adopt", "copy golden.safetensors", "", "none"},
-		{"adopt", "reference", "", "none"},
-		{"adopt", "reference record", "", "none"},
-		{"adopt", "old reference", "", second},
-		{"adopt", "copy golden.safetensors", "first", first},
-		{"adopt", "reference", "first", first},
-		{"adopt", "reference record", "first", first},
-		{"adopt", "old reference", "first", second},
-		{"forget", "remove reference", "first", first},
-		{"forget", "remove reference files", "first", "none"},
-		{"remove", "remove checkpoint", "first", first},
-		{"remove", "remove reference files", "first", "none"},
+	// swept is what there is after somebody has taken a lock.
+	for _, tt := range []struct{ task, step, before, want, swept string }{
+		{"adopt", "copy golden.safetensors", "", "none", "none"},
+		{"adopt", "reference", "", "none", "none"},
+		{"adopt", "reference record", "", "none", "none"},
+		{"adopt", "old reference", "", second, second},
+		{"adopt", "copy golden.safetensors", "first", first, first},
+		{"adopt", "reference", "first", first, first},
+		{"adopt", "reference record", "first", first, first},
+		{"adopt", "old reference", "first", second, second},
+		{"forget", "remove reference", "first", first, first},
+		{"forget", "remove reference files", "first", "none", "none"},
+		{"remove", "remove record", "first", first, first},
+		{"remove", "remove pack", "first", first, "none"},
+		{"remove", "remove checkpoint", "first", first, "none"},
+		{"remove", "remove reference", "first", first, "none"},
+		{"remove", "remove reference files", "first", "none", "none"},
 	} {
 		t.Run(tt.task+" at "+tt.step+" to "+tt.want, func(t *testing.T) {
 			s, _ := newStore(t)
@@ -281,11 +285,11 @@ func TestKilledWhileAdopting(t *testing.T) {
 			if err := lock.Unlock(); err != nil {
 				t.Error(err)
 			}
-			if got := adoptedText(t, s); got != tt.want {
+			if got := adoptedText(t, s); got != tt.swept {
 				t.Errorf("after the next one: %s", got)
 			}
 			kept := 2 // the description and a folder
-			if tt.want == "none" {
+			if tt.swept == "none" {
 				kept = 0
 			}
 			if left := entries(t, s, "references/tiny/1.0.0"); len(left) != kept {
@@ -301,6 +305,56 @@ func TestKilledWhileAdopting(t *testing.T) {
 				t.Errorf("left: %v", left)
 			}
 		})
+	}
+}
+
+// Values without a record go with whoever takes the lock of any release, unless
+// somebody works on theirs.
+func TestSweepReferences(t *testing.T) {
+	s, _ := newStore(t)
+	mustPull(t, s, testRelease("tiny", "1.0.0"), packSpec{seed: 1})
+	if err := adopt(t.Context(), s, goldens(t, "first")); err != nil {
+		t.Fatal(err)
+	}
+	lock := func(model string) *zoo.Lock {
+		t.Helper()
+		l, err := s.Lock(t.Context(), model, "1.0.0", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	unlock := func(locks ...*zoo.Lock) {
+		t.Helper()
+		for _, l := range locks {
+			if err := l.Unlock(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		if got := adoptedText(t, s); got != want {
+			t.Errorf("%s: %s, want %s", when, got, want)
+		}
+	}
+	unlock(lock("other"))
+	expect("while it is installed", "golden.json first")
+	record := filepath.Join(s.Home(), "models", "tiny", "1.0.0.json")
+	if err := errors.Join(os.Chmod(record, 0o644), os.WriteFile(record, []byte("{"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	unlock(lock("other"), lock("tiny"))
+	expect("with a damaged record", "golden.json first")
+	tiny := lock("tiny")
+	remove(t, record)
+	unlock(lock("other"))
+	expect("while somebody holds its lock", "golden.json first")
+	unlock(tiny)
+	unlock(lock("other"))
+	expect("without a record", "none")
+	if left := entries(t, s, "references"); len(left) != 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

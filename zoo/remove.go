@@ -13,9 +13,10 @@ import (
 	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
-// Remove removes an installed version: its record, its checkpoint, its adopted
-// reference values, and its pack unless another record refers to it. It waits for the release's lock, until ctx
-// ends; so the caller must not hold it. When there is nothing of that version it
+// Remove removes an installed version, or what is left of one: its record, its
+// checkpoint, its adopted reference values, and its pack unless another record refers
+// to it. It waits for the release's lock, until ctx ends; so the caller must not hold
+// it. When there is nothing of that version it
 // returns a [*NotInstalledError]. A record that cannot be read is removed as well.
 func (s *Store) Remove(ctx context.Context, model, version string) error {
 	if err := checkRelease(model, version); err != nil {
