@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
-	"github.com/zoo-sdk/zoo/internal/mmap"
 )
 
 // Places and sizes of the container.
@@ -74,8 +71,7 @@ type Section struct {
 	Items map[string]string
 	// Begin is where it begins in the file.
 	Begin int64
-	// Data is the section, a slice of the mapped file: writing to it, or touching
-	// it after [File.Close], ends the program.
+	// Data is the section, a slice of the file.
 	Data []byte
 }
 
@@ -87,9 +83,9 @@ func (s Section) String() string {
 	return fmt.Sprintf("section %d (%s)", s.Index, s.Type)
 }
 
-// File is an open .litertlm file. It is safe for concurrent use, but for Close.
+// File is a .litertlm file. It is read-only and safe for concurrent use.
 type File struct {
-	// Name is the name of the file, without its folder.
+	// Name is the name of the file in errors.
 	Name string
 	// Version is the version of the format: major, minor, patch.
 	Version [3]uint32
@@ -97,39 +93,13 @@ type File struct {
 	Metadata map[string]string
 	// Sections are the sections in the order of the header. It must not be changed.
 	Sections []Section
-
-	mapping *mmap.Map
 }
 
-// Open maps the file at path and checks its header: every section must lie within
-// the file, start at a multiple of 16 KiB and overlap no other. A file that is not
-// there is fs.ErrNotExist, one that is not as it should be a *FormatError.
-func Open(path string) (*File, error) {
-	m, err := mmap.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	f, err := parse(filepath.Base(path), m.Bytes())
-	if err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	f.mapping = m
-	return f, nil
-}
-
-// Close unmaps the file: the data of sections and of models parsed from them must
-// not be used any more. A second call does nothing.
-func (f *File) Close() error {
-	if f.mapping == nil {
-		return nil
-	}
-	err := f.mapping.Close()
-	f.mapping, f.Sections = nil, nil
-	return err
-}
-
-// parse reads the header of a whole file.
-func parse(name string, data []byte) (*File, error) {
+// Parse reads the header of a file, of which data is the whole content, such as a
+// mapping: every section must lie within it, start at a multiple of 16 KiB and
+// overlap no other. Sections are slices of data. A file that is not as it should be
+// is a *FormatError.
+func Parse(name string, data []byte) (*File, error) {
 	bad := func(format string, args ...any) error {
 		return &FormatError{File: name, Problem: fmt.Sprintf(format, args...)}
 	}

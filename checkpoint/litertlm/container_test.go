@@ -3,7 +3,6 @@ package litertlm_test
 import (
 	"encoding/binary"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,11 +20,14 @@ var builtFile = filepath.Join("testdata", "built.litertlm")
 
 // TestBuilt reads a file that this project's code has not written.
 func TestBuilt(t *testing.T) {
-	f, err := litertlm.Open(builtFile)
+	data, err := os.ReadFile(builtFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	f, err := litertlm.Parse("built.litertlm", data)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if f.Name != "built.litertlm" || f.Version != [3]uint32{1, 7, 0} {
 		t.Errorf("%q of version %v", f.Name, f.Version)
 	}
@@ -53,7 +55,7 @@ func TestBuilt(t *testing.T) {
 	if diff := cmp.Diff(items, model.Items); diff != "" || model.Type != litertlm.TFLiteModel {
 		t.Errorf("%s: items (-want +got):\n%s", model, diff)
 	}
-	m, err := litertlm.ParseModel(model.Data)
+	m, err := litertlm.ParseModel(t.Context(), model.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,19 +71,12 @@ func sections() []litertlmtest.Section {
 	}
 }
 
-// open writes a file and opens it.
-func open(t *testing.T, data []byte) (*litertlm.File, error) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "model.litertlm")
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return litertlm.Open(path)
-}
+// parse reads a file.
+func parse(data []byte) (*litertlm.File, error) { return litertlm.Parse("model.litertlm", data) }
 
-// TestOpen reads a container of the tests' own writer.
-func TestOpen(t *testing.T) {
-	f, err := open(t, litertlmtest.Container([]litertlmtest.Item{{Key: "author", Value: "nobody"}}, sections()))
+// TestParse reads a container of the tests' own writer.
+func TestParse(t *testing.T) {
+	f, err := parse(litertlmtest.Container([]litertlmtest.Item{{Key: "author", Value: "nobody"}}, sections()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,18 +91,10 @@ func TestOpen(t *testing.T) {
 	if s := f.Sections[2]; string(s.Data) != "model" || s.Begin != 65536 {
 		t.Errorf("%q at %d", s.Data, s.Begin)
 	}
-	for range 2 {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := litertlm.Open(filepath.Join(t.TempDir(), "model.litertlm")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
-	}
 }
 
-// TestOpenRefused opens files that are wrong in every way there is.
-func TestOpenRefused(t *testing.T) {
+// TestParseRefused reads files that are wrong in every way there is.
+func TestParseRefused(t *testing.T) {
 	good := litertlmtest.Container(nil, sections())
 	patch := func(at int, b ...byte) []byte {
 		data := append([]byte{}, good...)
@@ -157,7 +144,7 @@ func TestOpenRefused(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := open(t, c.data)
+			_, err := parse(c.data)
 			fe, ok := errors.AsType[*litertlm.FormatError](err)
 			if !ok || !errors.Is(err, fault.ErrIntegrity) || fe.File != "model.litertlm" {
 				t.Fatalf("%v is no error of the format", err)
@@ -170,14 +157,14 @@ func TestOpenRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := open(t, patch(8, 2)); !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), "version 2.7.0") {
+	if _, err := parse(patch(8, 2)); !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), "version 2.7.0") {
 		t.Errorf("version 2: %v", err)
 	}
 	// What an edited file does not use any more may lie anywhere.
 	old := sections()
 	old[2].Type = litertlm.Deprecated
 	old[2].Place = func(b, e uint64) (uint64, uint64) { return 32768, e }
-	if _, err := open(t, litertlmtest.Container(nil, old)); err != nil {
+	if _, err := parse(litertlmtest.Container(nil, old)); err != nil {
 		t.Errorf("a deprecated section: %v", err)
 	}
 }
@@ -195,7 +182,7 @@ func FuzzContainer(f *testing.F) {
 		// What follows the header does not matter but for its length.
 		data := append(header, make([]byte, max(0, 5*16384-len(header)))...)
 		for _, file := range [][]byte{header, data} {
-			c, err := litertlm.ParseForTest(file)
+			c, err := parse(file)
 			if err != nil {
 				continue
 			}

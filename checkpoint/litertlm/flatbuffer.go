@@ -9,8 +9,10 @@ import (
 const (
 	// maxStringBytes bounds a string: names of merged operations can have some kilobytes.
 	maxStringBytes = 1 << 20
+	// maxTextBytes bounds all strings together, which are copied, unlike the numbers.
+	maxTextBytes = 64 << 20
 	// maxTables bounds the tables of a FlatBuffer: a large decoder has some hundred thousand.
-	maxTables = 1 << 21
+	maxTables = 1 << 20
 )
 
 // flatbuffer reads a FlatBuffer with every access checked. It keeps the first
@@ -21,9 +23,9 @@ type flatbuffer struct {
 	// read once, but for strings that are shared; without a limit, a small file
 	// whose offsets all point to the same place could cost any amount of memory.
 	budget int
-	// tables counts the tables that were read.
-	tables int
-	err    error
+	// tables counts the tables that were read, textBytes the bytes of strings.
+	tables, textBytes int
+	err               error
 }
 
 // table is one table of a FlatBuffer; its zero value has no fields.
@@ -210,29 +212,46 @@ func (t table) bytes(slot, elementBytes int) []byte {
 // text returns a field that is a string.
 func (t table) text(slot int) string {
 	b := t.bytes(slot, 1)
-	if len(b) > maxStringBytes {
+	if len(b) == 0 {
+		return ""
+	}
+	t.f.textBytes += len(b)
+	switch {
+	case len(b) > maxStringBytes:
 		t.f.fail("a string of %d bytes, at most %d are allowed", len(b), maxStringBytes)
+		return ""
+	case t.f.textBytes > maxTextBytes:
+		t.f.fail("more than %d bytes of strings", maxTextBytes)
 		return ""
 	}
 	return string(b)
 }
 
-// integers returns a field that is a vector of 32-bit numbers.
-func (t table) integers(slot int) []int {
+// integers returns a field that is a vector of at most most 32-bit numbers; what says what they are.
+func integers[T int | int32](t table, slot, most int, what string) []T {
 	b := t.bytes(slot, 4)
-	if len(b) == 0 {
+	switch n := len(b) / 4; {
+	case n == 0:
+		return nil
+	case n > most:
+		t.f.fail("%d %s, at most %d are allowed", n, what, most)
 		return nil
 	}
-	numbers := make([]int, len(b)/4)
+	numbers := make([]T, len(b)/4)
 	for i := range numbers {
-		numbers[i] = int(int32(binary.LittleEndian.Uint32(b[4*i:])))
+		numbers[i] = T(int32(binary.LittleEndian.Uint32(b[4*i:])))
 	}
 	return numbers
 }
 
-// tables returns a field that is a vector of tables. Each is checked when it is asked for.
+// tables returns a field that is a vector of tables, which are not more than may
+// still be read. Each is checked when it is asked for.
 func (t table) tables(slot int) tableVector {
 	at, n := t.vector(slot, 4)
+	if n > 0 && n > maxTables-t.f.tables {
+		t.f.fail("more than %d tables", maxTables)
+		n = 0
+	}
 	return tableVector{f: t.f, at: at, n: n}
 }
 

@@ -1,6 +1,7 @@
 package litertlm
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,8 +16,18 @@ const (
 	modelVersion = 3
 	// maxRank bounds the number of dimensions of a tensor.
 	maxRank = 16
-	// compositeOptions is the number of the options that name a composite operator.
-	compositeOptions = 21
+	// maxOperands bounds the inputs of an operator, and its outputs. What joins the
+	// per-layer tables has an input for each layer.
+	maxOperands = 1024
+)
+
+// The numbers of the options of operators, in two lists: those of a composite
+// operator are in the second.
+const (
+	concatenationOptions  = 10
+	fullyConnectedOptions = 8
+	mulOptions            = 21
+	compositeOptions      = 21
 )
 
 // TensorType is the number type of a tensor.
@@ -106,7 +117,25 @@ type Operator struct {
 	// Name is that of a composite operator, such as "odml.rms_norm", or "".
 	Name string
 	// Inputs and Outputs are numbers of tensors; an input that is left out is -1.
-	Inputs, Outputs []int
+	Inputs, Outputs []int32
+	// Activation is the number of the function that is fused into an operator of type
+	// FullyConnected, Mul or Concatenation; 0 is none.
+	Activation byte
+	// WeightsFormat is the number of the order in which a FullyConnected has its weights;
+	// 0 is the rows one after the other.
+	WeightsFormat byte
+	// Attributes are those of a composite operator, a FlexBuffer; see [Operator.Attribute].
+	// They are a slice of the file.
+	Attributes []byte
+}
+
+// Attribute returns a number among the attributes of a composite operator, and
+// whether it is there. An error says that they are damaged or the attribute is no number.
+func (o Operator) Attribute(name string) (value float64, found bool, err error) {
+	if len(o.Attributes) == 0 {
+		return 0, false, nil
+	}
+	return flexbuffer(o.Attributes).mapNumber(name)
 }
 
 // Tensor is a tensor of a subgraph: a constant or an activation.
@@ -118,10 +147,12 @@ type Tensor struct {
 	// Shape is the size of each dimension; a scalar has none.
 	Shape []int
 	// Data holds the numbers of a constant, the last dimension fastest, and is nil
-	// for an activation. It is a slice of the mapped file.
+	// for an activation. It is a slice of the file.
 	Data []byte
 	// External says that the data is in another section or file.
 	External bool
+	// Sparse says that the data holds only some of the numbers, and its size does not follow from the shape.
+	Sparse bool
 	// Quantization is nil if the numbers are what they are.
 	Quantization *Quantization
 }
@@ -129,7 +160,7 @@ type Tensor struct {
 // Quantization is the grid that integers lie on: number = (code - zero point) * scale.
 type Quantization struct {
 	// Scales are float32 and ZeroPoints 64-bit numbers, little-endian: one, or one
-	// for each index of a dimension. They are slices of the mapped file.
+	// for each index of a dimension. They are slices of the file.
 	Scales, ZeroPoints []byte
 	// Dimension is the dimension that has a scale for each index.
 	Dimension int
@@ -158,8 +189,9 @@ func (q *Quantization) Symmetric() bool {
 // ParseModel reads a TFLite model, such as the data of a section of type
 // [TFLiteModel]. Every number of a tensor, buffer, operator or subgraph that it
 // mentions exists, and the data of every constant of a known type has the size
-// that its shape asks for. Errors are *FormatError without a file.
-func ParseModel(data []byte) (*Model, error) {
+// that its shape asks for, unless it is sparse. It copies names and lists of numbers
+// only, which are bounded. Errors are *FormatError without a file, or the cause of ctx.
+func ParseModel(ctx context.Context, data []byte) (*Model, error) {
 	bad := func(format string, args ...any) error {
 		return &FormatError{Problem: "model: " + fmt.Sprintf(format, args...)}
 	}
@@ -173,7 +205,10 @@ func ParseModel(data []byte) (*Model, error) {
 		return nil, bad("version %d of the schema is not known, only %d", version, modelVersion)
 	}
 	p := &modelParser{fb: fb}
-	m := p.model(root)
+	m := p.model(ctx, root)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if err := errors.Join(fb.err, p.err); err != nil {
 		return nil, bad("%v", err)
 	}
@@ -195,29 +230,31 @@ func (p *modelParser) fail(format string, args ...any) {
 	}
 }
 
-// done reports whether there was an error, after which nothing more is read.
-func (p *modelParser) done() bool { return p.err != nil || p.fb.err != nil }
+// done reports whether there was an error or ctx has ended, after which nothing more is read.
+func (p *modelParser) done(ctx context.Context) bool {
+	return p.err != nil || p.fb.err != nil || ctx.Err() != nil
+}
 
 // model reads the outermost table.
-func (p *modelParser) model(root table) *Model {
+func (p *modelParser) model(ctx context.Context, root table) *Model {
 	m := &Model{}
 	codes := root.tables(1)
-	for i := 0; i < codes.n && !p.done(); i++ {
+	for i := 0; i < codes.n && !p.done(ctx); i++ {
 		c := codes.get(i)
 		// Small numbers are in the older field alone, larger ones in the newer.
 		p.codes = append(p.codes, max(Op(int8(c.byteAt(0))), Op(int32(c.number32(3)))))
 	}
 	buffers := root.tables(4)
-	for i := 0; i < buffers.n && !p.done(); i++ {
+	for i := 0; i < buffers.n && !p.done(ctx); i++ {
 		p.buffers = append(p.buffers, p.buffer(i, buffers.get(i)))
 	}
 	graphs := root.tables(2)
-	for i := 0; i < graphs.n && !p.done(); i++ {
-		m.Subgraphs = append(m.Subgraphs, p.subgraph(i, graphs.get(i)))
+	for i := 0; i < graphs.n && !p.done(ctx); i++ {
+		m.Subgraphs = append(m.Subgraphs, p.subgraph(ctx, i, graphs.get(i)))
 	}
 	signatures := root.tables(7)
 	seen := map[string]bool{}
-	for i := 0; i < signatures.n && !p.done(); i++ {
+	for i := 0; i < signatures.n && !p.done(ctx); i++ {
 		t := signatures.get(i)
 		key, graph := t.text(2), t.number32(4)
 		switch {
@@ -252,14 +289,16 @@ func (p *modelParser) buffer(i int, t table) []byte {
 }
 
 // subgraph reads subgraph number g.
-func (p *modelParser) subgraph(g int, t table) Subgraph {
+func (p *modelParser) subgraph(ctx context.Context, g int, t table) Subgraph {
 	out := Subgraph{Name: t.text(4)}
 	tensors := t.tables(0)
-	for i := 0; i < tensors.n && !p.done(); i++ {
+	out.Tensors = make([]Tensor, 0, tensors.n)
+	for i := 0; i < tensors.n && !p.done(ctx); i++ {
 		out.Tensors = append(out.Tensors, p.tensor(g, i, tensors.get(i)))
 	}
 	operators := t.tables(3)
-	for i := 0; i < operators.n && !p.done(); i++ {
+	out.Operators = make([]Operator, 0, operators.n)
+	for i := 0; i < operators.n && !p.done(ctx); i++ {
 		out.Operators = append(out.Operators, p.operator(g, i, operators.get(i), len(out.Tensors)))
 	}
 	return out
@@ -272,43 +311,78 @@ func (p *modelParser) operator(g, i int, t table, tensors int) Operator {
 		p.fail("operator %d of subgraph %d is of kind %d of %d", i, g, code, len(p.codes))
 		return Operator{}
 	}
-	o := Operator{Op: p.codes[code], Inputs: t.integers(1), Outputs: t.integers(2)}
+	o := Operator{Op: p.codes[code], Inputs: integers[int32](t, 1, maxOperands, "inputs of an operator"), Outputs: integers[int32](t, 2, maxOperands, "outputs of an operator")}
 	for _, list := range []struct {
 		what    string
-		numbers []int
-		least   int
+		numbers []int32
+		least   int32
 	}{{"takes", o.Inputs, -1}, {"gives", o.Outputs, 0}} {
 		for _, n := range list.numbers {
-			if n < list.least || n >= tensors {
+			if n < list.least || int(n) >= tensors {
 				p.fail("operator %d of subgraph %d %s tensor %d of %d", i, g, list.what, n, tensors)
 			}
 		}
 	}
-	if o.Op == Composite && t.byteAt(11) == compositeOptions {
-		o.Name = t.child(12).text(0)
-	}
+	p.options(&o, g, i, t)
 	return o
+}
+
+// options reads the options of operator i of subgraph g. Without options all have their defaults.
+func (p *modelParser) options(o *Operator, g, i int, t table) {
+	want, slot := byte(0), 3
+	switch o.Op {
+	case Concatenation:
+		want = concatenationOptions
+	case FullyConnected:
+		want = fullyConnectedOptions
+	case Mul:
+		want = mulOptions
+	case Composite:
+		want, slot = compositeOptions, 11
+	default:
+		return
+	}
+	switch kind := t.byteAt(slot); kind {
+	case 0:
+		return
+	case want:
+	default:
+		p.fail("operator %d of subgraph %d is of kind %d and has options of kind %d", i, g, o.Op, kind)
+		return
+	}
+	options := t.child(slot + 1)
+	switch o.Op {
+	case Concatenation:
+		o.Activation = options.byteAt(1)
+	case FullyConnected:
+		o.Activation, o.WeightsFormat = options.byteAt(0), options.byteAt(1)
+	case Mul:
+		o.Activation = options.byteAt(0)
+	case Composite:
+		o.Name, o.Attributes = options.text(0), options.bytes(2, 1)
+		if format := options.byteAt(3); len(o.Attributes) > 0 && format != 0 {
+			p.fail("operator %d of subgraph %d has attributes in format %d, not in FlexBuffers", i, g, format)
+		}
+	}
 }
 
 // tensor reads tensor i of subgraph g.
 func (p *modelParser) tensor(g, i int, t table) Tensor {
-	out := Tensor{Name: t.text(3), Type: TensorType(t.byteAt(1)), Shape: t.integers(0), External: t.number32(10) != 0, Quantization: quantization(t.child(4))}
+	out := Tensor{Name: t.text(3), Type: TensorType(t.byteAt(1)), Shape: integers[int](t, 0, maxRank, "dimensions"), External: t.number32(10) != 0, Quantization: quantization(t.child(4))}
+	_, out.Sparse = t.field(6, 4)
 	buffer := t.number32(2)
 	bad := func(format string, args ...any) {
 		p.fail("tensor %d of subgraph %d (%s): %s", i, g, shorten(out.Name), fmt.Sprintf(format, args...))
 	}
 	switch {
-	case p.done():
+	case p.err != nil || p.fb.err != nil:
 		return out
 	case int64(buffer) >= int64(len(p.buffers)):
 		bad("buffer %d of %d", buffer, len(p.buffers))
 		return out
-	case len(out.Shape) > maxRank:
-		bad("%d dimensions, at most %d are allowed", len(out.Shape), maxRank)
-		return out
 	}
 	out.Data = p.buffers[buffer]
-	if bits := out.Type.Bits(); len(out.Data) > 0 && bits > 0 {
+	if bits := out.Type.Bits(); len(out.Data) > 0 && bits > 0 && !out.Sparse {
 		size, ok := sizeBytes(out.Shape, bits)
 		if !ok || size != int64(len(out.Data)) {
 			bad("%d bytes of data are not what shape %v of %s asks for", len(out.Data), out.Shape, out.Type)

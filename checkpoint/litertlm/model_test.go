@@ -1,9 +1,11 @@
 package litertlm_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +56,9 @@ func checkModel(t *testing.T, m *litertlm.Model) {
 		g := m.Subgraphs[i]
 		var operators []litertlmtest.Operator
 		for _, o := range g.Operators {
-			operators = append(operators, litertlmtest.Operator(o))
+			operators = append(operators, litertlmtest.Operator{
+				Op: o.Op, Name: o.Name, Inputs: numbers(o.Inputs), Outputs: numbers(o.Outputs), Activation: o.Activation, WeightsFormat: o.WeightsFormat,
+			})
 		}
 		var tensors []litertlmtest.Tensor
 		for _, n := range g.Tensors {
@@ -75,12 +79,21 @@ func checkModel(t *testing.T, m *litertlm.Model) {
 	}
 }
 
+// numbers returns numbers as the writer takes them.
+func numbers(list []int32) []int {
+	out := make([]int, len(list))
+	for i, n := range list {
+		out[i] = int(n)
+	}
+	return out
+}
+
 // TestParseModel reads models whose data lies within the FlatBuffer and behind it.
 func TestParseModel(t *testing.T) {
 	for _, appended := range []bool{false, true} {
 		m := small()
 		m.Appended = appended
-		got, err := litertlm.ParseModel(m.Bytes())
+		got, err := litertlm.ParseModel(t.Context(), m.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,22 +103,106 @@ func TestParseModel(t *testing.T) {
 	m := small()
 	w := &m.Subgraphs[0].Tensors[1]
 	w.ZeroPoint, w.Dimension, w.External, w.Data = -1, 1, 7, nil
-	got, err := litertlm.ParseModel(m.Bytes())
+	got, err := litertlm.ParseModel(t.Context(), m.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := got.Subgraphs[0].Tensors[1]; n.Quantization.Symmetric() || n.Quantization.Dimension != 1 || !n.External || n.Data != nil {
 		t.Errorf("%+v", n)
 	}
+	// A sparse tensor has fewer numbers than its shape has.
+	m = small()
+	w = &m.Subgraphs[0].Tensors[1]
+	w.Sparse, w.Data = litertlmtest.Sparse, w.Data[:1]
+	o := m.Subgraphs[0].Operators
+	o[0].Activation, o[0].WeightsFormat, o[1].Attributes = 1, 2, litertlmtest.Attribute("epsilon", 0.5)
+	if got, err = litertlm.ParseModel(t.Context(), m.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if g := got.Subgraphs[0]; !g.Tensors[1].Sparse || g.Tensors[2].Sparse {
+		t.Errorf("%+v", g.Tensors[1])
+	}
+	if o := got.Subgraphs[0].Operators; o[0].Activation != 1 || o[0].WeightsFormat != 2 || string(o[1].Attributes) != string(litertlmtest.Attribute("epsilon", 0.5)) {
+		t.Errorf("%+v", o)
+	}
+	// Of the other operators the activation is elsewhere, or there is none.
+	m = small()
+	for _, op := range []litertlm.Op{litertlm.Concatenation, litertlm.Mul, litertlm.Pack} {
+		m.Subgraphs[0].Operators = append(m.Subgraphs[0].Operators, litertlmtest.Operator{Op: op, Inputs: []int{0}, Outputs: []int{4}, Activation: 3})
+	}
+	if got, err = litertlm.ParseModel(t.Context(), m.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if o := got.Subgraphs[0].Operators[2:]; o[0].Activation != 3 || o[1].Activation != 3 || o[2].Activation != 0 {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestParseModelCancelled reads a model that nobody wants any more.
+func TestParseModelCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if _, err := litertlm.ParseModel(ctx, small().Bytes()); !errors.Is(err, cause) || errors.Is(err, fault.ErrIntegrity) {
+		t.Error(err)
+	}
+}
+
+// TestParseModelMemory reads models that say little with many bytes: they must not
+// cost many times their length.
+func TestParseModelMemory(t *testing.T) {
+	operands := func(n int) *litertlmtest.Model {
+		m := small()
+		m.Subgraphs[0].Operators[0].Inputs = make([]int, n)
+		return m
+	}
+	if _, err := litertlm.ParseModel(t.Context(), operands(1024).Bytes()); err != nil {
+		t.Error(err)
+	}
+	many := small()
+	for range 1000 {
+		many.Subgraphs[0].Operators = append(many.Subgraphs[0].Operators, litertlmtest.Operator{Inputs: make([]int, 1024), Outputs: []int{0}})
+	}
+	long := small()
+	for range 65 {
+		long.Subgraphs[1].Tensors = append(long.Subgraphs[1].Tensors, litertlmtest.Tensor{Name: strings.Repeat("n", 1<<20)})
+	}
+	cases := []struct {
+		name string
+		data []byte
+		want string
+		most float64 // times the length
+	}{
+		{"inputs of one operator", operands(1 << 20).Bytes(), "1048576 inputs of an operator, at most 1024", 0.1},
+		{"inputs of many operators", many.Bytes(), "", 1.5},
+		{"a shape", change(func(m *litertlmtest.Model) { m.Subgraphs[0].Tensors[0].Shape = make([]int, 1<<20) }), "1048576 dimensions, at most 16", 0.1},
+		{"names", long.Bytes(), "more than 67108864 bytes of strings", 1.5},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := litertlm.ParseModel(t.Context(), c.data)
+			runtime.ReadMemStats(&after)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v does not say %q", err, c.want)
+			}
+			if got, most := after.TotalAlloc-before.TotalAlloc, c.most*float64(len(c.data)); float64(got) > most {
+				t.Errorf("%d bytes of a file take %d in memory", len(c.data), got)
+			}
+		})
+	}
+}
+
+// change returns the small model with something changed.
+func change(f func(m *litertlmtest.Model)) []byte {
+	m := small()
+	f(m)
+	return m.Bytes()
 }
 
 // TestParseModelRefused reads models that are wrong in every way there is.
 func TestParseModelRefused(t *testing.T) {
-	change := func(f func(m *litertlmtest.Model)) []byte {
-		m := small()
-		f(m)
-		return m.Bytes()
-	}
 	good := small().Bytes()
 	appended := change(func(m *litertlmtest.Model) { m.Appended = true })
 	cases := []struct {
@@ -133,7 +230,7 @@ func TestParseModelRefused(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := litertlm.ParseModel(c.data)
+			_, err := litertlm.ParseModel(t.Context(), c.data)
 			if _, ok := errors.AsType[*litertlm.FormatError](err); !ok || !errors.Is(err, fault.ErrIntegrity) {
 				t.Fatalf("%v is no error of the format", err)
 			}
@@ -161,7 +258,7 @@ func TestShared(t *testing.T) {
 		m.Subgraphs = append(m.Subgraphs, m.Subgraphs[1])
 	}
 	data := m.Bytes()
-	if _, err := litertlm.ParseModel(data); err != nil {
+	if _, err := litertlm.ParseModel(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
 	// Let all subgraphs be the first one.
@@ -174,7 +271,7 @@ func TestShared(t *testing.T) {
 		slot := vector + 4 + 4*i
 		binary.LittleEndian.PutUint32(data[slot:], uint32(first-slot))
 	}
-	if _, err := litertlm.ParseModel(data); err == nil || !strings.Contains(err.Error(), "overlap") {
+	if _, err := litertlm.ParseModel(t.Context(), data); err == nil || !strings.Contains(err.Error(), "overlap") {
 		t.Errorf("shared subgraphs: %v", err)
 	}
 }
@@ -191,7 +288,7 @@ func FuzzModel(f *testing.F) {
 	m.Appended = true
 	f.Add(m.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := litertlm.ParseModel(data)
+		m, err := litertlm.ParseModel(t.Context(), data)
 		if err != nil {
 			return
 		}
@@ -205,6 +302,7 @@ func FuzzModel(f *testing.F) {
 				}
 			}
 			for _, o := range g.Operators {
+				_, _, _ = o.Attribute("epsilon")
 				for _, i := range o.Inputs {
 					if i >= 0 {
 						_ = g.Tensors[i]

@@ -48,7 +48,7 @@ const maxSpareTokens = 1024
 // *TokenizerError and those of packages checkpoint, litertlm and zoo; the folder then
 // holds no pack.
 func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
-	in, err := openInput(req)
+	in, err := openInput(ctx, req)
 	if err != nil {
 		return zoo.Conversion{}, err
 	}
@@ -68,13 +68,13 @@ type input struct {
 }
 
 // openInput opens the checkpoint of a request.
-func openInput(req zoo.ConvertRequest) (*input, error) {
+func openInput(ctx context.Context, req zoo.ConvertRequest) (*input, error) {
 	lite, err := findLiteRT(req.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
 	if lite != "" {
-		return openLiteRT(req, lite)
+		return openLiteRT(ctx, req, lite)
 	}
 	ckpt, err := checkpoint.Open(req.Checkpoint)
 	if err != nil {
@@ -94,12 +94,12 @@ func openInput(req zoo.ConvertRequest) (*input, error) {
 }
 
 // openLiteRT opens a checkpoint whose weights are in the .litertlm file of that name.
-func openLiteRT(req zoo.ConvertRequest, name string) (*input, error) {
+func openLiteRT(ctx context.Context, req zoo.ConvertRequest, name string) (*input, error) {
 	in := &input{}
 	if _, err := in.read(liteFolder(req.Checkpoint), req.Recipe); err != nil {
 		return nil, err
 	}
-	src, err := newLiteRT(req.Checkpoint, name, in.cfg)
+	src, err := newLiteRT(ctx, req.Checkpoint, name, in.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,9 @@ func usedSources(given []catalog.File, src source) ([]catalog.File, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("%w: the conversion reads %q, which is not among the sources it was given", fault.ErrUsage, name)
 		}
-		sources = append(sources, given[i])
+		f := given[i]
+		f.Path = sourceName(name)
+		sources = append(sources, f)
 	}
 	return sources, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -40,6 +39,8 @@ import (
 //   - Norms are composite operators "odml.rms_norm". Their weights have names that
 //     mean nothing, so that their outputs tell them apart (".../pre_ffw_norm/composite");
 //     the final norm is the one that feeds the head. The norm of values has ones.
+//     LiteRT takes what they add to the mean square from their attribute "epsilon", and
+//     runs none without it.
 //   - The layer scalar is the constant of the MUL "..._maybe_apply_skip_scale/mul".
 //   - Caches are inputs "..._kv_cache_k_3" of composite operators "odml.cache_update".
 //   - The per-layer table is one table a layer, each looked up by itself. Their
@@ -47,14 +48,19 @@ import (
 //
 // Assumed and not reported by anyone: that the lookups of the per-layer tables are
 // joined in the order of their names, which is checked where they meet in one
-// operator; and that the grid of per_layer_model_projection's output lies on the
-// product of the weights as stored, before it is scaled by hidden^-0.5.
+// operator; that the grid of per_layer_model_projection's output lies on the
+// product of the weights as stored, before it is scaled by hidden^-0.5; and that the
+// graphs compute what the family does where no weights are: of rotations, attention,
+// activations and the factors between layers nothing is read.
 //
 // Modules are never told apart by their order or shape: what has another name, is
-// there twice, or has no place in config.json is an error.
+// there twice, or has no place in config.json is an error. So are fully connected
+// layers and scalars with a fused activation, weights in another order, sparse
+// ones, and norms with an epsilon that is not that of config.json.
 type liteRT struct {
-	file *litertlm.File
-	cfg  *Config
+	mapping *checkpoint.MappedFile
+	file    *litertlm.File
+	cfg     *Config
 	// linears, norms, scalars and caches are what the decoder has, by the names of the family.
 	linears map[string]liteLinear
 	norms   map[string]*litertlm.Tensor
@@ -83,38 +89,41 @@ const (
 )
 
 // newLiteRT opens the file of that name in dir and finds the modules in it.
-func newLiteRT(dir, name string, cfg *Config) (*liteRT, error) {
+func newLiteRT(ctx context.Context, dir, name string, cfg *Config) (*liteRT, error) {
 	if cfg.Quantization == nil {
 		return nil, &UnsupportedError{Field: "quantization_config", Got: "absent", Want: fmt.Sprintf("one with quant_method %q, as that of the mobile checkpoint has", quantMethod)}
 	}
-	file, err := litertlm.Open(filepath.Join(dir, name))
+	mapping, err := checkpoint.MapFile(dir, name)
 	if err != nil {
 		return nil, err
 	}
 	s := &liteRT{
-		file: file, cfg: cfg,
+		mapping: mapping, cfg: cfg,
 		linears: map[string]liteLinear{}, norms: map[string]*litertlm.Tensor{}, scalars: map[string]*litertlm.Tensor{},
 		caches: map[string]*litertlm.Tensor{}, tables: map[string][]*litertlm.Tensor{}, asked: map[string]bool{},
 	}
-	if err := s.read(); err != nil {
-		return nil, errors.Join(err, file.Close())
+	if s.file, err = litertlm.Parse(name, mapping.Bytes()); err == nil {
+		err = s.read(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, mapping.Close())
 	}
 	return s, nil
 }
 
 // Close unmaps the file.
-func (s *liteRT) Close() error { return s.file.Close() }
+func (s *liteRT) Close() error { return s.mapping.Close() }
 
 // read finds the modules of all models.
-func (s *liteRT) read() error {
-	decoder, err := s.model(liteDecoder)
+func (s *liteRT) read(ctx context.Context) error {
+	decoder, err := s.model(ctx, liteDecoder)
 	if err != nil {
 		return err
 	}
-	if err := s.readDecoder(decoder); err != nil {
+	if err := s.readDecoder(ctx, decoder); err != nil {
 		return err
 	}
-	embedder, err := s.model(liteEmbedder)
+	embedder, err := s.model(ctx, liteEmbedder)
 	if err != nil {
 		return err
 	}
@@ -124,7 +133,7 @@ func (s *liteRT) read() error {
 	if s.cfg.Text.HiddenSizePerLayerInput == 0 {
 		return nil
 	}
-	perLayer, err := s.model(litePerLayer)
+	perLayer, err := s.model(ctx, litePerLayer)
 	if err != nil {
 		return err
 	}
@@ -132,7 +141,7 @@ func (s *liteRT) read() error {
 }
 
 // model parses the model of a model_type.
-func (s *liteRT) model(modelType string) (*litertlm.Model, error) {
+func (s *liteRT) model(ctx context.Context, modelType string) (*litertlm.Model, error) {
 	var found *litertlm.Section
 	for i, section := range s.file.Sections {
 		if section.Items[litertlm.ModelTypeKey] != modelType || section.Type != litertlm.TFLiteModel {
@@ -146,7 +155,7 @@ func (s *liteRT) model(modelType string) (*litertlm.Model, error) {
 	if found == nil {
 		return nil, &litertlm.FormatError{File: s.file.Name, Problem: fmt.Sprintf("it has no model of model_type %q", modelType)}
 	}
-	m, err := litertlm.ParseModel(found.Data)
+	m, err := litertlm.ParseModel(ctx, found.Data)
 	if fe, ok := errors.AsType[*litertlm.FormatError](err); ok {
 		fe.File, fe.Section = s.file.Name, found.String()
 	}
@@ -222,6 +231,8 @@ func (s *liteRT) checkMatrix(ctx context.Context, m module, t *litertlm.Tensor, 
 	switch {
 	case t.External:
 		return bad("its weights are not in its own section of the .litertlm file, which is not supported")
+	case t.Sparse:
+		return bad("its weights are sparse, which is not supported")
 	case len(t.Data) == 0:
 		return bad("it has no weights in the .litertlm file")
 	case !slices.Equal(t.Shape, []int{m.rows, m.cols}):
@@ -326,6 +337,8 @@ func constantFloats(name string, t *litertlm.Tensor, n int) ([]float32, error) {
 	switch {
 	case t.External:
 		return nil, &TensorError{Tensor: name, Problem: "its numbers are not in its own section of the .litertlm file, which is not supported"}
+	case t.Sparse:
+		return nil, &TensorError{Tensor: name, Problem: "its numbers are sparse, which is not supported"}
 	case t.Type != litertlm.Float32:
 		return nil, &TensorError{Tensor: name, Problem: "not floats", Want: litertlm.Float32.String(), Got: t.Type.String()}
 	}
@@ -360,6 +373,22 @@ func staticScale(name string, t *litertlm.Tensor) (float32, error) {
 	return scale, nil
 }
 
+// liteSource is the name under which the sources of a pack list a .litertlm file,
+// whose own name is a matter of taste: the same bytes make the same pack. liteSuffix
+// is what tells such files.
+const (
+	liteSource = "model.litertlm"
+	liteSuffix = ".litertlm"
+)
+
+// sourceName returns the name under which the sources of a pack list a file of the checkpoint.
+func sourceName(name string) string {
+	if strings.HasSuffix(name, liteSuffix) {
+		return liteSource
+	}
+	return name
+}
+
 // findLiteRT returns the name of the .litertlm file that holds the weights of the
 // checkpoint in dir, or "" if they are in safetensors files. Several .litertlm files
 // are an error, as they are variants of a model.
@@ -380,7 +409,7 @@ func findLiteRT(dir string) (string, error) {
 
 // liteFile returns the only name of a .litertlm file among names, "" if there is none.
 func liteFile(names []string) (string, error) {
-	files := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasSuffix(n, ".litertlm") })
+	files := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasSuffix(n, liteSuffix) })
 	switch len(files) {
 	case 0:
 		return "", nil

@@ -1,6 +1,7 @@
 package gemma4
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -55,6 +56,9 @@ const (
 	cacheComposite = "odml.cache_update"
 )
 
+// epsilonAttribute is the attribute of a norm that is added to the mean square.
+const epsilonAttribute = "epsilon"
+
 // moduleOf returns the module that the name of a tensor belongs to, or "". Where
 // operations were merged, the name has several paths, which must agree.
 func moduleOf(name string, roles []liteRole) (string, error) {
@@ -102,7 +106,7 @@ func (g liteGraph) output(o litertlm.Operator) *litertlm.Tensor {
 }
 
 // readDecoder finds the modules in the decoder's graph for one token.
-func (s *liteRT) readDecoder(m *litertlm.Model) error {
+func (s *liteRT) readDecoder(ctx context.Context, m *litertlm.Model) error {
 	var g liteGraph
 	for _, signature := range m.Signatures {
 		if signature.Key == "decode" {
@@ -112,9 +116,11 @@ func (s *liteRT) readDecoder(m *litertlm.Model) error {
 	if g.Subgraph == nil {
 		return &litertlm.FormatError{File: s.file.Name, Problem: fmt.Sprintf("the model %s has no signature \"decode\"", liteDecoder)}
 	}
-	// The norms that no name tells apart, by their outputs.
-	unnamed := map[*litertlm.Tensor]*litertlm.Tensor{}
+	var unnamed []liteNorm
 	for _, o := range g.Operators {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		out := g.output(o)
 		if out == nil {
 			continue
@@ -124,7 +130,7 @@ func (s *liteRT) readDecoder(m *litertlm.Model) error {
 		case o.Op == litertlm.FullyConnected:
 			err = s.addLinear(g, o, out)
 		case o.Op == litertlm.Composite && o.Name == normComposite:
-			err = s.addNorm(g.input(o, 1), out, unnamed)
+			unnamed, err = s.addNorm(o, liteNorm{g.input(o, 1), out}, unnamed)
 		case o.Op == litertlm.Composite && o.Name == cacheComposite:
 			err = s.addCaches(g, o)
 		case o.Op == litertlm.Mul:
@@ -139,15 +145,19 @@ func (s *liteRT) readDecoder(m *litertlm.Model) error {
 	if !ok {
 		return missing(headName)
 	}
-	if unnamed[head.in] != nil {
-		s.norms["norm"] = unnamed[head.in]
-		delete(unnamed, head.in)
+	for _, n := range unnamed {
+		if n.out != head.in {
+			return &TensorError{Tensor: shorten(n.out.Name), Problem: "a norm of the decoder whose name is not known"}
+		}
+		if err := add(s.norms, "norm", n.weight); err != nil {
+			return err
+		}
 	}
-	for out := range unnamed {
-		return &TensorError{Tensor: shorten(out.Name), Problem: "a norm of the decoder whose name is not known"}
-	}
-	return nil
+	return s.checkValueNorms()
 }
+
+// liteNorm is a norm: its weights and what it gives.
+type liteNorm struct{ weight, out *litertlm.Tensor }
 
 // addLinear adds a fully connected layer.
 func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tensor) error {
@@ -168,10 +178,24 @@ func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tenso
 	if bias := g.input(o, 2); bias != nil && (len(bias.Data) == 0 || slices.ContainsFunc(bias.Data, func(b byte) bool { return b != 0 })) {
 		return &TensorError{Tensor: fullName(module), Problem: "it has a bias, which the family does not have"}
 	}
+	if o.WeightsFormat != 0 {
+		return &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("its weights are in format %d, which is not supported", o.WeightsFormat)}
+	}
+	if err := checkActivation(module, o); err != nil {
+		return err
+	}
 	if _, twice := s.linears[module]; twice {
 		return twiceError(module)
 	}
 	s.linears[module] = liteLinear{weight, in, out}
+	return nil
+}
+
+// checkActivation checks that no function is fused into an operator.
+func checkActivation(module string, o litertlm.Operator) error {
+	if o.Activation != 0 {
+		return &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the activation %d is fused into it, which the family does not have", o.Activation)}
+	}
 	return nil
 }
 
@@ -180,21 +204,32 @@ func twiceError(module string) error {
 	return &TensorError{Tensor: fullName(module), Problem: "two operators of the decoder belong to it"}
 }
 
-// addNorm adds a norm, or leaves it to unnamed.
-func (s *liteRT) addNorm(weight, out *litertlm.Tensor, unnamed map[*litertlm.Tensor]*litertlm.Tensor) error {
-	module, err := moduleOf(out.Name, normRoles)
-	switch {
-	case err != nil:
-		return err
-	case weight == nil:
-		return &TensorError{Tensor: shorten(out.Name), Problem: "a norm without weights"}
-	case module == "":
-		unnamed[out] = weight
-		return nil
-	case strings.HasSuffix(module, ".v_norm"):
-		return checkOnes(module, weight)
+// addNorm adds a norm, or appends it to those that no name tells apart.
+func (s *liteRT) addNorm(o litertlm.Operator, n liteNorm, unnamed []liteNorm) ([]liteNorm, error) {
+	module, err := moduleOf(n.out.Name, normRoles)
+	if err != nil {
+		return nil, err
 	}
-	return add(s.norms, module, weight)
+	name := shorten(n.out.Name)
+	if module != "" {
+		name = fullName(module)
+	}
+	if n.weight == nil {
+		return nil, &TensorError{Tensor: name, Problem: "a norm without weights"}
+	}
+	epsilon, found, err := o.Attribute(epsilonAttribute)
+	switch want := s.cfg.Text.RMSNormEps; {
+	case err != nil:
+		return nil, &TensorError{Tensor: name, Problem: err.Error()}
+	case !found:
+		return nil, &TensorError{Tensor: name, Problem: "a norm without the attribute \"" + epsilonAttribute + "\""}
+	case float32(epsilon) != want:
+		return nil, &TensorError{Tensor: name, Problem: "config.json gives another rms_norm_eps", Want: fmt.Sprint(want), Got: fmt.Sprint(float32(epsilon))}
+	}
+	if module == "" {
+		return append(unnamed, n), nil
+	}
+	return unnamed, add(s.norms, module, n.weight)
 }
 
 // add adds a tensor that must be the first of its name.
@@ -206,15 +241,23 @@ func add(to map[string]*litertlm.Tensor, module string, t *litertlm.Tensor) erro
 	return nil
 }
 
-// checkOnes checks that the weights of the values' norm do nothing, as the family has none.
-func checkOnes(module string, t *litertlm.Tensor) error {
-	values, err := constantFloats(fullName(module), t, len(t.Data)/4)
-	if err != nil {
-		return err
-	}
-	for i, v := range values {
-		if v != 1 {
-			return &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("weight %d is %v, it should be 1", i, v)}
+// checkValueNorms checks that the weights of the values' norms do nothing, as the
+// family has none. Every layer with values of its own has such a norm.
+func (s *liteRT) checkValueNorms() error {
+	for i := range s.cfg.Text.NumHiddenLayers {
+		l := s.cfg.Layer(i)
+		if !l.OwnsKV {
+			continue
+		}
+		name := fmt.Sprintf("%s%d.self_attn.v_norm", layersPrefix, i)
+		values, err := s.vector(module{name: name, cols: l.HeadDim})
+		if err != nil {
+			return err
+		}
+		for k, v := range values {
+			if v != 1 {
+				return &TensorError{Tensor: fullName(name), Problem: fmt.Sprintf("weight %d is %v, it should be 1", k, v)}
+			}
 		}
 	}
 	return nil
@@ -228,6 +271,9 @@ func (s *liteRT) addScalar(g liteGraph, o litertlm.Operator, out *litertlm.Tenso
 	}
 	for i := range o.Inputs {
 		if t := g.input(o, i); t != nil && (len(t.Data) > 0 || t.External) {
+			if err := checkActivation(module, o); err != nil {
+				return err
+			}
 			return add(s.scalars, module, t)
 		}
 	}
@@ -329,30 +375,32 @@ func (s *liteRT) tableOrder(g liteGraph, module string, lookups []int) ([]int, e
 // no constant, to the operator that joins them all, and returns their places there;
 // nil if there is no such operator.
 func joinOrder(g liteGraph, lookups []int) []int {
-	type use struct{ operator, input int }
-	uses := map[int][]use{}
+	// uses has for each tensor the number of operators' inputs that it is, and the last of these.
+	uses := make([]struct{ n, operator, input int32 }, len(g.Tensors))
 	for i, o := range g.Operators {
 		for k, t := range o.Inputs {
-			uses[t] = append(uses[t], use{i, k})
+			if t >= 0 {
+				uses[t].n, uses[t].operator, uses[t].input = uses[t].n+1, int32(i), int32(k)
+			}
 		}
 	}
 	order := make([]int, len(lookups))
-	join := -1
+	join := int32(-1)
 	for i, at := range lookups {
-		o, input := g.Operators[at], 0
+		o := g.Operators[at]
 		for steps := 0; ; steps++ {
-			if len(o.Outputs) != 1 || len(uses[o.Outputs[0]]) != 1 || steps > len(g.Operators) {
+			if len(o.Outputs) != 1 || uses[o.Outputs[0]].n != 1 || steps > len(g.Operators) {
 				return nil
 			}
-			next := uses[o.Outputs[0]][0]
-			o, input = g.Operators[next.operator], next.input
+			next := uses[o.Outputs[0]]
+			o = g.Operators[next.operator]
 			if o.Op != litertlm.Concatenation && o.Op != litertlm.Pack {
 				continue
 			}
 			if len(o.Inputs) != len(lookups) || join >= 0 && join != next.operator {
 				return nil
 			}
-			join, order[i] = next.operator, input
+			join, order[i] = next.operator, int(next.input)
 			break
 		}
 	}

@@ -2,6 +2,7 @@ package gemma4_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"math"
@@ -167,6 +168,15 @@ func TestLiteRTSources(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
+	// Its name is not part of the pack's identity.
+	renamed := lite(t, mobile, gemma4test.LiteRTOptions{})
+	if err := os.Rename(filepath.Join(renamed, gemma4test.LiteRTFile), filepath.Join(renamed, "gemma-4-E2B-it.litertlm")); err != nil {
+		t.Fatal(err)
+	}
+	a, b := convert(t, dir), convert(t, renamed)
+	if diff := cmp.Diff(a.Manifest().Sources, b.Manifest().Sources); diff != "" || a.Digest() != b.Digest() {
+		t.Errorf("the file's name changes the pack (-model +other):\n%s", diff)
+	}
 	digest := convert(t, mobile).Digest()
 	copyFile(t, filepath.Join(dir, gemma4test.LiteRTFile), filepath.Join(mobile, gemma4test.LiteRTFile))
 	if got := convert(t, mobile).Digest(); got != digest {
@@ -174,6 +184,55 @@ func TestLiteRTSources(t *testing.T) {
 	}
 	copyFile(t, filepath.Join(dir, gemma4test.LiteRTFile), filepath.Join(dir, "other.litertlm"))
 	convertRefused(t, request(t, dir), fault.ErrUsage, `"model.litertlm" and "other.litertlm"`)
+}
+
+// TestLiteRTLink converts a folder whose .litertlm file is a link out of it.
+func TestLiteRTLink(t *testing.T) {
+	mobile := made(t, gemma4test.Tiny(), gemma4test.Options{Seed: 1})
+	dir := lite(t, mobile, gemma4test.LiteRTOptions{})
+	req := request(t, dir)
+	outside := filepath.Join(t.TempDir(), "outside")
+	path := filepath.Join(dir, gemma4test.LiteRTFile)
+	if err := os.Rename(path, outside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, path); err != nil {
+		t.Skip(err)
+	}
+	if _, err := gemma4.Convert(t.Context(), plugin, req); err == nil || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("a link out of the folder: %v", err)
+	}
+}
+
+// TestLiteRTMessages converts a file with many things wrong, which must give the same message every time.
+func TestLiteRTMessages(t *testing.T) {
+	mobile := made(t, gemma4test.Tiny(), gemma4test.Options{Seed: 1})
+	req := request(t, lite(t, mobile, gemma4test.LiteRTOptions{Change: func(p *gemma4test.LiteRTParts) {
+		g := &p.Models["tf_lite_prefill_decode"].Subgraphs[1]
+		for i := range g.Tensors {
+			g.Tensors[i].Name = strings.ReplaceAll(g.Tensors[i].Name, "pre_ffw_norm", "other_norm")
+		}
+	}}))
+	for range 10 {
+		_, err := gemma4.Convert(t.Context(), plugin, req)
+		if te, ok := errors.AsType[*gemma4.TensorError](err); !ok || !strings.Contains(te.Tensor, "/layer_0/") {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLiteRTCancelled stops to read a file.
+func TestLiteRTCancelled(t *testing.T) {
+	mobile := made(t, gemma4test.Tiny(), gemma4test.Options{Seed: 1})
+	req := request(t, lite(t, mobile, gemma4test.LiteRTOptions{Change: func(p *gemma4test.LiteRTParts) {
+		p.Models["tf_lite_prefill_decode"].Signatures[1].Key = "main" // which would be found out
+	}}))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if _, err := gemma4.Convert(ctx, plugin, req); !errors.Is(err, cause) {
+		t.Error(err)
+	}
 }
 
 // copyFile copies a file.
@@ -225,6 +284,8 @@ func TestLiteRTRefused(t *testing.T) {
 		perLayer = "tf_lite_per_layer_embedder"
 		q0       = "layer_0/layer_0.pre_qkv/attn.pre_qkv/attn._pre_attention_fn/q_einsum/btd,dH->btH/composite1"
 		q0Name   = "model.language_model.layers.0.self_attn.q_proj"
+		v0       = "layer_0.pre_qkv/attn.pre_qkv/attn._pre_attention_fn/value_norm"
+		v0Name   = "model.language_model.layers.0.self_attn.v_norm"
 	)
 	type parts = *gemma4test.LiteRTParts
 	// weight changes the weights of the operator that gives a tensor, in and out what is around it.
@@ -233,6 +294,9 @@ func TestLiteRTRefused(t *testing.T) {
 	}
 	out := func(part string, f func(w *litertlmtest.Tensor)) func(parts) {
 		return func(p parts) { g, o := p.Operator(part); f(&g.Tensors[o.Outputs[0]]) }
+	}
+	operator := func(part string, f func(o *litertlmtest.Operator)) func(parts) {
+		return func(p parts) { _, o := p.Operator(part); f(o) }
 	}
 	without := func(part string) func(parts) {
 		return func(p parts) {
@@ -297,9 +361,47 @@ func TestLiteRTRefused(t *testing.T) {
 		{"two names in one", weight(q0, func(w *litertlmtest.Tensor) { w.Name += ";x/layer_0/k_einsum/y" }), "", "belongs to model.language_model.layers.0.self_attn.q_proj and to model.language_model.layers.0.self_attn.k_proj"},
 		{"unknown norm", out("layer_0.pre_qkv/pre_attention_norm", func(w *litertlmtest.Tensor) { w.Name = "x/layer_0/other_norm/composite" }), "x/layer_0/other_norm/composite", "not known"},
 		{"norm of values", func(p parts) {
-			g, o := p.Operator("layer_0.pre_qkv/attn.pre_qkv/attn._pre_attention_fn/value_norm")
+			g, o := p.Operator(v0)
 			g.Tensors[o.Inputs[1]].Data = make([]byte, 48)
-		}, "model.language_model.layers.0.self_attn.v_norm", "should be 1"},
+		}, v0Name, "should be 1"},
+		{"no norm of values", without(v0), v0Name, "missing"},
+		{"norm of values twice", again(v0), v0Name, "two operators"},
+		{"long norm of values", weight(v0, func(w *litertlmtest.Tensor) {
+			w.Shape, w.Data = []int{24}, bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, 24)
+		}), v0Name, "want [12], got [24]"},
+		{"norm of values of no layer", func(p parts) {
+			g, o := p.Operator(v0)
+			n, name := *o, g.Tensors[o.Outputs[0]].Name
+			n.Inputs, n.Outputs = []int{n.Inputs[0], len(g.Tensors)}, []int{len(g.Tensors) + 1}
+			g.Tensors = append(g.Tensors,
+				litertlmtest.Tensor{Name: "ones", Shape: []int{1 << 20}, Data: bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, 1<<20)},
+				litertlmtest.Tensor{Name: strings.ReplaceAll(name, "layer_0", "layer_77")})
+			g.Operators = append(g.Operators, n)
+		}, "model.language_model.layers.77.self_attn.v_norm", "no place"},
+		{"norm of values of a layer that shares", func(p parts) {
+			g, o := p.Operator(v0)
+			n, name := *o, g.Tensors[o.Outputs[0]].Name
+			n.Outputs = []int{len(g.Tensors)}
+			g.Tensors = append(g.Tensors, litertlmtest.Tensor{Name: strings.ReplaceAll(name, "layer_0", "layer_9")})
+			g.Operators = append(g.Operators, n)
+		}, "model.language_model.layers.9.self_attn.v_norm", "no place"},
+		{"two final norms", again("StatefulPartitionedCall:0"), "model.language_model.norm", "two operators"},
+		{"other epsilon", operator("layer_3/layer_3.post_qkv/pre_ffw_norm", func(o *litertlmtest.Operator) {
+			o.Attributes = litertlmtest.Attribute("epsilon", 1e-5)
+		}), "model.language_model.layers.3.pre_feedforward_layernorm", "another rms_norm_eps: want 1e-06, got 1e-05"},
+		{"other epsilon of the final norm", operator("StatefulPartitionedCall:0", func(o *litertlmtest.Operator) {
+			o.Attributes = litertlmtest.Attribute("epsilon", 0)
+		}), "StatefulPartitionedCall:0", "another rms_norm_eps"},
+		{"other epsilon of values", operator(v0, func(o *litertlmtest.Operator) { o.Attributes = litertlmtest.Attribute("epsilon", 1) }), v0Name, "another rms_norm_eps"},
+		{"no epsilon", operator(v0, func(o *litertlmtest.Operator) { o.Attributes = litertlmtest.Attribute("eps", 1e-6) }), v0Name, `without the attribute "epsilon"`},
+		{"no attributes", operator(v0, func(o *litertlmtest.Operator) { o.Attributes = nil }), v0Name, `without the attribute "epsilon"`},
+		{"damaged attributes", operator(v0, func(o *litertlmtest.Operator) { o.Attributes = []byte("epsilon") }), v0Name, "no map of names and values"},
+		{"fused activation", operator(q0, func(o *litertlmtest.Operator) { o.Activation = 1 }), q0Name, "the activation 1 is fused into it"},
+		{"fused activation of a scalar", operator("layer_7._maybe_apply", func(o *litertlmtest.Operator) { o.Activation = 3 }), "model.language_model.layers.7.layer_scalar", "the activation 3"},
+		{"weights in another order", operator(q0, func(o *litertlmtest.Operator) { o.WeightsFormat = 1 }), q0Name, "format 1"},
+		{"sparse weights", weight(q0, func(w *litertlmtest.Tensor) { w.Sparse = litertlmtest.Sparse }), q0Name, "sparse"},
+		{"sparse norm", weight("layer_3/layer_3.post_qkv/pre_ffw_norm", func(w *litertlmtest.Tensor) { w.Sparse = litertlmtest.Sparse }), "model.language_model.layers.3.pre_feedforward_layernorm", "sparse"},
+		{"inputs beyond measure", tables(func(g *litertlmtest.Subgraph) { lookups(g)[3].Inputs = make([]int, 1<<20) }), "", "1048576 inputs of an operator, at most 1024"},
 		{"bias", func(p parts) { bias(p, 1) }, q0Name, "bias"},
 		{"computed bias", func(p parts) { _, o := p.Operator(q0); o.Inputs[2] = 0 }, q0Name, "bias"},
 		{"bias of zeros", func(p parts) { bias(p, 0) }, "", ""},
@@ -393,16 +495,17 @@ func TestLiteRTFiles(t *testing.T) {
 	}
 	dir := lite(t, mobile, gemma4test.LiteRTOptions{})
 	path := filepath.Join(dir, gemma4test.LiteRTFile)
-	f, err := litertlm.Open(path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := litertlm.Parse(gemma4test.LiteRTFile, data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ends []int64
 	for _, s := range f.Sections {
 		ends = append(ends, s.Begin, s.Begin+int64(len(s.Data))-1)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
 	}
 	slices.Reverse(ends)
 	for _, end := range ends {

@@ -5,6 +5,7 @@ package litertlmtest
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 
 	flatbuffers "github.com/google/flatbuffers/go"
 
@@ -121,7 +122,18 @@ type Tensor struct {
 	Dimension int
 	// External gives it a number of an external buffer.
 	External uint32
+	// Sparse says that it is sparse, without saying how.
+	Sparse Sparsity
 }
+
+// Sparsity says whether a tensor is sparse.
+type Sparsity int
+
+// The kinds of tensors.
+const (
+	Dense Sparsity = iota
+	Sparse
+)
 
 // Operator is an operator to be written.
 type Operator struct {
@@ -129,6 +141,27 @@ type Operator struct {
 	// Name is that of a composite operator.
 	Name            string
 	Inputs, Outputs []int
+	// Activation is the number of a fused function, WeightsFormat that of an order of weights.
+	Activation, WeightsFormat byte
+	// Attributes are those of a composite operator, see [Attribute].
+	Attributes []byte
+}
+
+// Attribute returns attributes that are one number of 32 bits.
+func Attribute(name string, value float32) []byte {
+	// The name; a vector of the offset back to it, behind their number.
+	out := append([]byte(name), 0, 1, byte(len(name)+2))
+	at := len(out) - 1
+	for len(out)%4 != 0 {
+		out = append(out, 0)
+	}
+	// The map: the offset back to the names, their width, the number of values, the
+	// value and its type. The end is the offset back to the values, its type and its width.
+	for _, n := range []uint32{uint32(len(out) - at), 1, 1, math.Float32bits(value)} {
+		out = binary.LittleEndian.AppendUint32(out, n)
+	}
+	const floatOf4, mapOf4 = 3<<2 | 2, 9<<2 | 2
+	return append(out, floatOf4, 5, mapOf4, 1)
 }
 
 // Subgraph is a subgraph to be written.
@@ -268,12 +301,18 @@ func (t *Tensor) write(b *flatbuffers.Builder, buffer uint32) flatbuffers.UOffse
 		b.PrependInt32Slot(6, int32(t.Dimension), 0)
 		grid = b.EndObject()
 	}
+	var sparsity flatbuffers.UOffsetT
+	if t.Sparse == Sparse {
+		b.StartObject(0)
+		sparsity = b.EndObject()
+	}
 	b.StartObject(11)
 	b.PrependUOffsetTSlot(0, shape, 0)
 	b.PrependByteSlot(1, byte(t.Type), 0)
 	b.PrependUint32Slot(2, buffer, 0)
 	b.PrependUOffsetTSlot(3, name, 0)
 	b.PrependUOffsetTSlot(4, grid, 0)
+	b.PrependUOffsetTSlot(6, sparsity, 0)
 	b.PrependUint32Slot(10, t.External, 0)
 	return b.EndObject()
 }
@@ -281,22 +320,48 @@ func (t *Tensor) write(b *flatbuffers.Builder, buffer uint32) flatbuffers.UOffse
 // write writes an operator of that kind.
 func (o *Operator) write(b *flatbuffers.Builder, code uint32) flatbuffers.UOffsetT {
 	inputs, outputs := integers(b, o.Inputs), integers(b, o.Outputs)
-	var options flatbuffers.UOffsetT
-	if o.Name != "" {
-		name := b.CreateString(o.Name)
-		b.StartObject(5)
-		b.PrependUOffsetTSlot(0, name, 0)
-		options = b.EndObject()
-	}
+	kind, options := o.options(b)
 	b.StartObject(14)
 	b.PrependUint32Slot(0, code, 0)
 	b.PrependUOffsetTSlot(1, inputs, 0)
 	b.PrependUOffsetTSlot(2, outputs, 0)
-	if o.Name != "" {
-		b.PrependByteSlot(11, 21, 0)
-		b.PrependUOffsetTSlot(12, options, 0)
+	slot := 3
+	if o.Op == litertlm.Composite {
+		slot = 11
 	}
+	b.PrependByteSlot(slot, kind, 0)
+	b.PrependUOffsetTSlot(slot+1, options, 0)
 	return b.EndObject()
+}
+
+// options writes the options of an operator, and returns their kind, 0 without any.
+func (o *Operator) options(b *flatbuffers.Builder) (kind byte, at flatbuffers.UOffsetT) {
+	switch o.Op {
+	case litertlm.Concatenation:
+		b.StartObject(2)
+		b.PrependByteSlot(1, o.Activation, 0)
+		return 10, b.EndObject()
+	case litertlm.FullyConnected:
+		b.StartObject(5)
+		b.PrependByteSlot(0, o.Activation, 0)
+		b.PrependByteSlot(1, o.WeightsFormat, 0)
+		return 8, b.EndObject()
+	case litertlm.Mul:
+		b.StartObject(1)
+		b.PrependByteSlot(0, o.Activation, 0)
+		return 21, b.EndObject()
+	case litertlm.Composite:
+		name := b.CreateString(o.Name)
+		var attributes flatbuffers.UOffsetT
+		if len(o.Attributes) > 0 {
+			attributes = b.CreateByteVector(o.Attributes)
+		}
+		b.StartObject(5)
+		b.PrependUOffsetTSlot(0, name, 0)
+		b.PrependUOffsetTSlot(2, attributes, 0)
+		return 21, b.EndObject()
+	}
+	return 0, 0
 }
 
 // integers writes a vector of 32-bit numbers.

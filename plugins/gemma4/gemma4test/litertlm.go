@@ -300,8 +300,14 @@ func (g *liteGraph) norm(module, path string, in int) int {
 	if g.err != nil {
 		return in
 	}
-	values := floatsOf(t)
-	return g.op(litertlm.Composite, "odml.rms_norm", path, in, g.constant(values, len(values)))
+	return g.normOf(floatsOf(t), path, in)
+}
+
+// normOf adds a norm of those weights under a path.
+func (g *liteGraph) normOf(values []float32, path string, in int) int {
+	out := g.op(litertlm.Composite, "odml.rms_norm", path, in, g.constant(values, len(values)))
+	g.Operators[len(g.Operators)-1].Attributes = litertlmtest.Attribute("epsilon", g.cfg.Text.RMSNormEps)
+	return out
 }
 
 // decoder adds the graph of one token.
@@ -339,8 +345,7 @@ func (g *liteGraph) layer(i int, path string, in int) int {
 		k := g.linear(attn+"k_proj", fn+"k_einsum/btd,dH->btH", x, kv, hidden)
 		k = g.norm(attn+"k_norm", fn+"key_norm/composite", k)
 		v := g.linear(attn+"v_proj", fn+"v_einsum/btd,dH->btH", x, kv, hidden)
-		ones := slices.Repeat([]float32{1}, l.HeadDim)
-		v = g.op(litertlm.Composite, "odml.rms_norm", fn+"value_norm/composite", v, g.constant(ones, l.HeadDim))
+		v = g.normOf(slices.Repeat([]float32{1}, l.HeadDim), fn+"value_norm/composite", v)
 		cache := func(kind string) int {
 			c := litertlmtest.Tensor{Name: fmt.Sprintf("decode_kv_cache_%s_%d:0", kind, i), Shape: []int{1, 1, l.HeadDim}}
 			if s := g.number(full(attn + kind + "_cache_scale")); s != 0 {
