@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 
+	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
@@ -32,7 +33,7 @@ func (e *AdoptionError) Unwrap() error { return e.Err }
 // Hint says how to look into it.
 func (e *AdoptionError) Hint() string {
 	return fmt.Sprintf("see every figure with `zoo gate %[1]s --reference %[2]q --report FILE.html` (a failed gate keeps the model from opening until `zoo gate %[1]s` passes); "+
-		"only a pack of the same weights, grid, activations and cache meets them", e.Model, e.Dir)
+		"values meet a pack of the same weights on the same grid only", e.Model, e.Dir)
 }
 
 // AdoptReference makes the values in a folder (golden.json, golden.safetensors and
@@ -47,8 +48,8 @@ func (e *AdoptionError) Hint() string {
 // is opened by default; options for another cache or other activations are
 // zoo.ErrUsage.
 func (z *Zoo) AdoptReference(ctx context.Context, name, dir string, opts ...Option) (*GateReport, error) {
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("%w: no folder %q of reference values", fault.ErrNotFound, dir)
+	if err := checkReferenceDir(dir); err != nil {
+		return nil, err
 	}
 	set, s, lock, err := z.lockInstalled(ctx, name, opts)
 	if err != nil {
@@ -77,6 +78,8 @@ func (z *Zoo) AdoptReference(ctx context.Context, name, dir string, opts ...Opti
 	if err != nil {
 		return report, err
 	}
+	// The values and their receipt belong together.
+	ctx = context.WithoutCancel(ctx)
 	err = lock.CommitReference(ctx, stage, zoo.AdoptedReference{
 		Model:   s.record.Name(),
 		Version: s.record.Version(),
@@ -92,7 +95,9 @@ func (z *Zoo) AdoptReference(ctx context.Context, name, dir string, opts ...Opti
 
 // ForgetReference removes the reference values that were adopted for an installed
 // model and gates its pack anew, against those that the catalog has or else against
-// itself. Where none were adopted, the error matches zoo.ErrNotFound.
+// itself. The report is nil unless they are gone: they stay when the gate cannot be
+// finished, but not when the pack fails it. Where none were adopted, the error matches
+// zoo.ErrNotFound.
 func (z *Zoo) ForgetReference(ctx context.Context, name string, opts ...Option) (*GateReport, error) {
 	set, s, lock, err := z.lockInstalled(ctx, name, opts)
 	if err != nil {
@@ -103,7 +108,6 @@ func (z *Zoo) ForgetReference(ctx context.Context, name string, opts ...Option) 
 	if _, err := z.store.Reference(s.record.Name(), s.record.Version()); errors.Is(err, fault.ErrNotFound) {
 		return nil, err
 	}
-	// Whatever may be amiss with what takes their place shows before they are gone.
 	dir, err := z.publishedReference(ctx, set, lock, s.record)
 	if err != nil {
 		return nil, err
@@ -112,15 +116,17 @@ func (z *Zoo) ForgetReference(ctx context.Context, name string, opts ...Option) 
 	if err != nil {
 		return nil, err
 	}
-	if err := lock.RemoveReference(); err != nil {
-		return nil, err
-	}
 	report, err := g.run(ctx, set.events, s.name)
 	if report == nil {
 		return nil, err
 	}
-	if werr := z.writeReceipt(ctx, s, report); werr != nil {
-		return report, errors.Join(err, werr)
+	// The receipt goes first: a process that is killed in between leaves values without
+	// a receipt, which the next gate makes, and not a receipt without its values.
+	if werr := z.writeReceipt(context.WithoutCancel(ctx), s, report); werr != nil {
+		return nil, errors.Join(err, werr)
+	}
+	if rerr := lock.RemoveReference(); rerr != nil {
+		return nil, errors.Join(err, rerr)
 	}
 	return report, err
 }
@@ -134,22 +140,19 @@ func (z *Zoo) lockInstalled(ctx context.Context, name string, opts []Option) (se
 		return set, s, nil, err
 	}
 	z.passedOver(set)
-	record, err := z.record(name)
+	t, err := z.locate(name)
 	if err != nil {
 		return set, s, nil, err
 	}
-	lock, err = z.store.Lock(ctx, record.Name(), record.Version(), func() { set.events.Waiting(record.Name(), record.Version()) })
+	record, err := t.installed()
+	if t.dir != "" {
+		err = fault.WithHint(err, fmt.Sprintf("values are adopted for an installed model (`zoo list --installed`); hold a folder against some with `zoo gate %s --reference DIR`", t.dir))
+	}
 	if err != nil {
 		return set, s, nil, err
 	}
-	// Whoever held the lock may have made another pack.
-	if record, err = z.store.Record(record.Name(), record.Version()); err == nil {
-		s, err = z.openTarget(ctx, set, name, target{record: record})
-	}
-	if err != nil {
-		return set, s, nil, errors.Join(err, lock.Unlock())
-	}
-	return set, s, lock, nil
+	s, lock, err = z.openLocked(ctx, set, name, record)
+	return set, s, lock, err
 }
 
 // usualGating prepares the gate that admits a pack, and refuses settings with which
@@ -212,10 +215,12 @@ func checkOrigin(dir string, record *zoo.Record) error {
 		return bad("the values are for weights on the grid %q, the pack's are on %q", origin.Grid, want)
 	}
 	for _, of := range origin.Source {
-		for _, f := range record.Sources {
-			if f.Path == of.Path && f.SHA256 != of.SHA256 {
-				return bad("the values are of another %s (sha256 %.16s…) than the pack (%.16s…)", f.Path, of.SHA256, f.SHA256)
-			}
+		i := slices.IndexFunc(record.Sources, func(f catalog.File) bool { return f.Path == of.Path })
+		if i < 0 {
+			return bad("the values are of %.80q, which is no source file of the pack", of.Path)
+		}
+		if want := record.Sources[i].SHA256; of.SHA256 != want {
+			return bad("the values are of another %s (sha256 %.16s…) than the pack (%.16s…)", of.Path, of.SHA256, want)
 		}
 	}
 	return nil

@@ -55,17 +55,48 @@ func (z *Zoo) Gate(ctx context.Context, name string, how GateOptions, opts ...Op
 	if t.release != nil {
 		return nil, &zoo.NotInstalledError{Model: t.release.Model}
 	}
+	if how.Reference != "" {
+		if err := checkReferenceDir(how.Reference); err != nil {
+			return nil, err
+		}
+	}
+	if t.record == nil {
+		s, err := z.openTarget(ctx, set, name, t)
+		if err != nil {
+			return nil, err
+		}
+		defer s.pack.Close()
+		return z.gate(ctx, set, s, how)
+	}
+	// Even a gate without reference values keeps the lock until its receipt is
+	// written: it must not take the place of one that an adoption has left meanwhile.
+	s, lock, err := z.openLocked(ctx, set, name, t.record)
+	if errors.Is(err, fault.ErrNotPermitted) {
+		return z.gateReadOnly(ctx, set, name, t, how)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	defer s.pack.Close()
+	if how.Reference == "" {
+		if how.Reference, err = z.reference(ctx, set, lock, s.record); err != nil {
+			return nil, err
+		}
+	}
+	return z.gate(ctx, set, s, how)
+}
+
+// gateReadOnly gates an installed model in a store that cannot be written, where
+// there is no lock to be had, and nobody to be kept out.
+func (z *Zoo) gateReadOnly(ctx context.Context, set settings, name string, t target, how GateOptions) (*GateReport, error) {
 	s, err := z.openTarget(ctx, set, name, t)
 	if err != nil {
 		return nil, err
 	}
 	defer s.pack.Close()
-	if how.Reference != "" {
-		if info, err := os.Stat(how.Reference); err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("%w: no folder %q of reference values", fault.ErrNotFound, how.Reference)
-		}
-	} else if s.record != nil {
-		dir, release, err := z.keptReference(ctx, set, s.record)
+	if how.Reference == "" {
+		dir, release, err := z.readReference(ctx, set, s.record)
 		if err != nil {
 			return nil, err
 		}
@@ -75,31 +106,35 @@ func (z *Zoo) Gate(ctx context.Context, name string, how GateOptions, opts ...Op
 	return z.gate(ctx, set, s, how)
 }
 
-// keptReference returns the folder of the reference values of an installed model:
-// those that were adopted, or else the published ones, which are kept beside the
-// checkpoint or, where the store cannot be written, in a temporary folder. It is ""
-// where there are none. release must be called when they are no longer needed.
-func (z *Zoo) keptReference(ctx context.Context, set settings, r *zoo.Record) (dir string, release func(), err error) {
-	_, err = z.store.Reference(r.Name(), r.Version())
-	if errors.Is(err, fault.ErrNotFound) && r.Release.Reference == nil {
-		return "", func() {}, nil
+// openLocked takes the lock of an installed model and opens its pack.
+func (z *Zoo) openLocked(ctx context.Context, set settings, name string, record *zoo.Record) (s subject, lock *zoo.Lock, err error) {
+	lock, err = z.store.Lock(ctx, record.Name(), record.Version(), func() { set.events.Waiting(record.Name(), record.Version()) })
+	if err != nil {
+		return s, nil, err
 	}
-	lock, err := z.store.Lock(ctx, r.Name(), r.Version(), func() { set.events.Waiting(r.Name(), r.Version()) })
-	if errors.Is(err, fault.ErrNotPermitted) {
-		return z.readReference(ctx, set, r)
+	// Whoever held the lock may have made another pack.
+	if record, err = z.store.Record(record.Name(), record.Version()); err == nil {
+		s, err = z.openTarget(ctx, set, name, target{record: record})
 	}
 	if err != nil {
-		return "", nil, err
+		return s, nil, errors.Join(err, lock.Unlock())
 	}
-	release = func() { _ = lock.Unlock() }
-	if dir, err = z.reference(ctx, set, lock, r); err != nil {
-		release()
-		return "", nil, err
-	}
-	return dir, release, nil
+	return s, lock, nil
 }
 
-// readReference is keptReference for a store that cannot be written.
+// checkReferenceDir makes sure that there is a folder where reference values should be.
+func checkReferenceDir(dir string) error {
+	if exists(dir) {
+		return nil
+	}
+	return fault.WithHint(fmt.Errorf("%w: no folder %q of reference values", fault.ErrNotFound, dir),
+		fmt.Sprintf("give a folder with %s, %s and perhaps %s, such as tools/oracle makes", zoo.GoldenFile, zoo.GoldenTensorsFile, zoo.QuestionsFile))
+}
+
+// readReference returns the folder of the reference values of an installed model in a
+// store that cannot be written: the adopted ones, or else the published ones, which it
+// fetches into a temporary folder. It is "" where there are none. release must be
+// called when they are no longer needed.
 func (z *Zoo) readReference(ctx context.Context, set settings, r *zoo.Record) (dir string, release func(), err error) {
 	release = func() {}
 	adopted, err := z.adopted(set, r)
