@@ -1,11 +1,13 @@
 package sdk_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -167,13 +169,14 @@ func TestAdoptReferenceRefuses(t *testing.T) {
 		{name: "another vocabulary", dir: reference(t, func(g map[string]any) { firstRun(g)["prompt"].([]any)[3] = 200_000 }), want: zoo.ErrIntegrity, text: "token 200000"},
 		{name: "a wrong token", dir: wrongReference(t), want: zoo.ErrGateFailed, text: "are not adopted: pack sha256:"},
 		{name: "other weights", dir: reference(t, sources("model.safetensors", strings.Repeat("ab", 32))), want: zoo.ErrIntegrity, text: "another model.safetensors"},
+		{name: "weights in another file", dir: reference(t, sources("model-00001-of-00002.safetensors", strings.Repeat("ab", 32))), want: zoo.ErrIntegrity, text: `"model-00001-of-00002.safetensors", which is no source file`},
 		{name: "another cache", opts: []sdk.Option{sdk.WithCache("float")}, want: zoo.ErrUsage, text: "float cache"},
 		{name: "other activations", opts: []sdk.Option{sdk.WithActivations("float")}, want: zoo.ErrUsage, text: "float activations"},
 		{name: "a folder as a model", model: "./plain", want: zoo.ErrUsage, text: "not an installed model"},
 		{name: "not in the catalog", model: "plainer", want: zoo.ErrNotFound, text: "plainer"},
 	} {
 		if test.dir == "" {
-			test.dir = reference(t, sources("unknown.bin", strings.Repeat("ab", 32)))
+			test.dir = reference(t, nil)
 		}
 		if test.model == "" {
 			test.model = "plain"
@@ -182,8 +185,11 @@ func TestAdoptReferenceRefuses(t *testing.T) {
 		if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) || (report != nil) != (test.want == zoo.ErrGateFailed) {
 			t.Errorf("%s: %+v, %v", test.name, report, err)
 		}
+		if err != nil && zoo.Hint(err) == "" && errors.Is(err, zoo.ErrNotFound) || test.model == "./plain" && !strings.Contains(zoo.Hint(err), "zoo gate ./plain --reference") {
+			t.Errorf("%s: hint %q", test.name, zoo.Hint(err))
+		}
 		var refused *sdk.AdoptionError
-		if test.want == zoo.ErrGateFailed && (!errors.As(err, &refused) || !strings.Contains(zoo.Hint(err), "zoo gate plain --reference")) {
+		if test.want == zoo.ErrGateFailed && (!errors.As(err, &refused) || !strings.Contains(zoo.Hint(err), "zoo gate plain --reference") || !strings.Contains(zoo.Hint(err), "same weights on the same grid")) {
 			t.Errorf("%s: hint %q", test.name, zoo.Hint(err))
 		}
 		after, still := show(t, z)
@@ -243,5 +249,147 @@ func TestAdoptedForAnotherRecipe(t *testing.T) {
 	}
 	if _, from := show(t, z); from.From != sdk.FromAdoption || from.Unused != "" {
 		t.Errorf("shown %+v", from)
+	}
+}
+
+// A gate without reference values holds the lock until its receipt is written: an
+// adoption waits for it, and the better receipt stays.
+func TestAdoptBesideGate(t *testing.T) {
+	t.Parallel()
+	long(t)
+	home, models := t.TempDir(), plainCatalog(t)
+	z := client(t, home, models)
+	if _, err := z.Pull(t.Context(), "plain"); err != nil {
+		t.Fatal(err)
+	}
+	waiting, adopted := make(chan struct{}), make(chan error, 1)
+	values := reference(t, nil)
+	var once sync.Once
+	slow := client(t, home, models, sdk.WithProgress(sdk.Events{Gate: func(string, int, int) {
+		once.Do(func() {
+			other := client(t, home, models, sdk.WithProgress(sdk.Events{Waiting: func(string, string) { close(waiting) }}))
+			go func() {
+				_, err := other.AdoptReference(t.Context(), "plain", values)
+				adopted <- err
+			}()
+			select {
+			case <-waiting:
+			case err := <-adopted:
+				adopted <- err
+				t.Error("the adoption did not wait for the gate")
+			}
+		})
+	}}))
+	if report, err := slow.Gate(t.Context(), "plain", sdk.GateOptions{}); err != nil || report.Level != zoo.LevelSelf {
+		t.Errorf("gate: %+v, %v", report, err)
+	}
+	if err := <-adopted; err != nil {
+		t.Fatal(err)
+	}
+	if receipt, from := show(t, z); receipt.Level != zoo.LevelOracle || from.From != sdk.FromAdoption {
+		t.Errorf("afterwards: %+v, %+v", receipt, from)
+	}
+}
+
+// An interrupted call leaves the values and the receipt as they were.
+func TestInterruptedReference(t *testing.T) {
+	t.Parallel()
+	long(t)
+	home, models := t.TempDir(), plainCatalog(t)
+	z := client(t, home, models)
+	if _, err := z.Pull(t.Context(), "plain"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.AdoptReference(t.Context(), "plain", reference(t, nil)); err != nil {
+		t.Fatal(err)
+	}
+	receipt, from := show(t, z)
+	values := reference(t, nil)
+	for name, call := range map[string]func(ctx context.Context, z *sdk.Zoo) (*sdk.GateReport, error){
+		"adopt": func(ctx context.Context, z *sdk.Zoo) (*sdk.GateReport, error) {
+			return z.AdoptReference(ctx, "plain", values)
+		},
+		"forget": func(ctx context.Context, z *sdk.Zoo) (*sdk.GateReport, error) { return z.ForgetReference(ctx, "plain") },
+		"gate": func(ctx context.Context, z *sdk.Zoo) (*sdk.GateReport, error) {
+			return z.Gate(ctx, "plain", sdk.GateOptions{})
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		report, err := call(ctx, client(t, home, models, sdk.WithProgress(sdk.Events{Gate: func(string, int, int) { cancel() }})))
+		cancel()
+		if report != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %+v, %v", name, report, err)
+		}
+		after, still := show(t, z)
+		if diff := cmp.Diff(receipt, after) + cmp.Diff(from, still); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// A removal that was killed leaves values without a record: they are removed by name,
+// and a pull does not use them.
+func TestKilledRemoval(t *testing.T) {
+	t.Parallel()
+	long(t)
+	home := t.TempDir()
+	z := client(t, home, plainCatalog(t))
+	adopt := func() {
+		t.Helper()
+		if _, err := z.Pull(t.Context(), "plain"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := z.AdoptReference(t.Context(), "plain", reference(t, nil)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(home, "models", "plain")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	adopt()
+	if name, version, err := z.Remove(t.Context(), "plain"); err != nil || name != "plain" || version != "1.0.0" {
+		t.Errorf("%s@%s, %v", name, version, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(home, "references")); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	if _, _, err := z.Remove(t.Context(), "plain"); !errors.Is(err, zoo.ErrNotFound) || !strings.Contains(err.Error(), "is not installed") {
+		t.Errorf("again: %v", err)
+	}
+	adopt()
+	if done, err := z.Pull(t.Context(), "plain"); err != nil || done.Receipt.Level != zoo.LevelSelf {
+		t.Errorf("pull: %+v, %v", done, err)
+	}
+	if _, from := show(t, z); from.From != "" {
+		t.Errorf("shown %+v", from)
+	}
+}
+
+// What is adopted is verified with the pack.
+func TestVerifyReference(t *testing.T) {
+	t.Parallel()
+	long(t)
+	home := t.TempDir()
+	z := client(t, home, plainCatalog(t))
+	if _, err := z.Pull(t.Context(), "plain"); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := z.Verify(t.Context(), "plain"); err != nil || v.ReferenceFiles != 0 || v.ReferenceBytes != 0 {
+		t.Errorf("without: %+v, %v", v, err)
+	}
+	if _, err := z.AdoptReference(t.Context(), "plain", reference(t, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := z.Verify(t.Context(), "plain"); err != nil || v.ReferenceFiles != 2 || v.ReferenceBytes < 1_000_000 {
+		t.Errorf("adopted: %+v, %v", v, err)
+	}
+	flip(t, find(t, home, "/golden.safetensors"), -1)
+	_, err := z.Verify(t.Context(), "plain")
+	if _, ok := errors.AsType[*zoo.ReferenceDamageError](err); !ok || !errors.Is(err, zoo.ErrIntegrity) || !strings.Contains(err.Error(), "golden.safetensors") {
+		t.Errorf("a bit: %v", err)
+	}
+	flip(t, find(t, home, "/reference.json"), 0)
+	if _, err := z.Verify(t.Context(), "plain"); !errors.Is(err, zoo.ErrIntegrity) {
+		t.Errorf("the description: %v", err)
 	}
 }

@@ -27,6 +27,9 @@ type Verified struct {
 	Checkpoint      bool  `json:"checkpoint"`
 	CheckpointFiles int   `json:"checkpoint_files"`
 	CheckpointBytes int64 `json:"checkpoint_bytes"`
+	// ReferenceFiles are the adopted reference values, 0 where there are none.
+	ReferenceFiles int   `json:"reference_files"`
+	ReferenceBytes int64 `json:"reference_bytes"`
 }
 
 // CheckpointError reports a source file in the store that is not what it was when
@@ -51,8 +54,8 @@ func (e *CheckpointError) Hint() string {
 	return fmt.Sprintf("run `zoo rm --checkpoint %s`: the pack does not need the file, and it is fetched again when it is needed", e.Model)
 }
 
-// Verify reads the pack of a name or folder through, and the source files of an
-// installed model if they are there, and holds every byte against the recorded
+// Verify reads the pack of a name or folder through, and the source files and adopted
+// reference values of an installed model if they are there, and holds every byte against the recorded
 // digests, whatever was found before. The error joins one for each damaged file or
 // tensor and matches zoo.ErrIntegrity.
 func (z *Zoo) Verify(ctx context.Context, name string) (*Verified, error) {
@@ -72,7 +75,11 @@ func (z *Zoo) Verify(ctx context.Context, name string) (*Verified, error) {
 	if err != nil && !errors.Is(err, fault.ErrIntegrity) {
 		return v, err
 	}
-	return v, errors.Join(err, z.verifyCheckpoint(ctx, v, t.record))
+	cerr := z.verifyCheckpoint(ctx, v, t.record)
+	if cerr != nil && !errors.Is(cerr, fault.ErrIntegrity) {
+		return v, errors.Join(err, cerr)
+	}
+	return v, errors.Join(err, cerr, z.verifyReference(ctx, v, t.record))
 }
 
 // verifyPack reads the pack in a folder, or that of a record.
@@ -146,6 +153,27 @@ func (z *Zoo) verifyCheckpoint(ctx context.Context, v *Verified, record *zoo.Rec
 		done += f.SizeBytes
 	}
 	return errors.Join(damage...)
+}
+
+// verifyReference reads the adopted reference values of a record.
+func (z *Zoo) verifyReference(ctx context.Context, v *Verified, record *zoo.Record) error {
+	r, err := z.store.Reference(record.Name(), record.Version())
+	for err == nil {
+		if _, err = z.store.VerifyReference(ctx, r); err == nil {
+			v.ReferenceFiles, v.ReferenceBytes = len(r.Files), r.SizeBytes()
+			return nil
+		}
+		// Without the lock others may take their place meanwhile.
+		now, nerr := z.store.Reference(record.Name(), record.Version())
+		if nerr == nil && now.Folder == r.Folder {
+			return err
+		}
+		r, err = now, nerr
+	}
+	if errors.Is(err, fault.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // hashFile returns the size and the sha256 of a file in hex. Progress is told the bytes read.

@@ -9,11 +9,11 @@ func (a *app) verifyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify NAME|PACK_DIR",
-		Short: "Read a pack and its source files through and check every byte",
-		Long: `verify reads the pack of a model, and its source files as far as they are kept,
-and holds every byte against the digests that were recorded when they were made
-or fetched. Each damaged file, and in the weights each damaged tensor, is named
-(exit code 4).`,
+		Short: "Read a pack, its source files and adopted reference values through and check every byte",
+		Long: `verify reads the pack of a model, its source files as far as they are kept, and
+the reference values that were adopted for it, and holds every byte against the
+digests that were recorded when they were made, fetched or adopted. Each damaged
+file, and in the weights each damaged tensor, is named (exit code 4).`,
 		Example: `  zoo verify demo
   zoo verify ./my-pack`,
 		GroupID:           groupMaking,
@@ -32,11 +32,14 @@ or fetched. Each damaged file, and in the weights each damaged tensor, is named
 			if asJSON {
 				return a.printJSON(v)
 			}
-			checkpoint := ""
+			more := ""
 			if v.Checkpoint {
-				checkpoint = "; " + countOf(v.CheckpointFiles, "source file") + ", " + size(v.CheckpointBytes)
+				more = "; " + countOf(v.CheckpointFiles, "source file") + ", " + size(v.CheckpointBytes)
 			}
-			return a.print("%s is sound: pack %s, %s%s\n", v.Name, v.Pack, size(v.PackBytes), checkpoint)
+			if v.ReferenceFiles > 0 {
+				more += "; " + countOf(v.ReferenceFiles, "adopted file") + ", " + size(v.ReferenceBytes)
+			}
+			return a.print("%s is sound: pack %s, %s%s\n", v.Name, v.Pack, size(v.PackBytes), more)
 		},
 	}
 	jsonFlag(cmd, &asJSON)
