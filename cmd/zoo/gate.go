@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +50,12 @@ the source tree makes such values from a checkpoint.`,
 			if cmd.Flags().Changed("fork-margin") && !(how.ForkMargin > 0) {
 				return &usageError{fmt.Sprintf("a fork margin of %g", how.ForkMargin), "give a positive number, such as 0.001"}
 			}
+			// An empty value is a variable of the shell that is not set, and no wish for another gate.
+			for _, flag := range []string{"reference", "adopt", "report"} {
+				if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
+					return &usageError{fmt.Sprintf("--%s is empty", flag), "give a path, or leave the flag out"}
+				}
+			}
 			if adopt != "" || forget {
 				for _, other := range []string{"reference", "fork-margin", "quick"} {
 					if cmd.Flags().Changed(other) || adopt != "" && forget {
@@ -77,29 +84,32 @@ the source tree makes such values from a checkpoint.`,
 			if r == nil {
 				return err
 			}
-			if report != "" {
-				if werr := writeReport(report, r); werr != nil {
-					return werr
-				}
-				a.note("wrote %s", report)
-			}
-			var perr error
+			var perr, werr error
 			if asJSON {
 				perr = a.printJSON(r)
 			} else {
 				perr = a.table(func(w io.Writer) { showGate(w, r) })
 			}
-			if err != nil {
-				return err
+			if report != "" {
+				if werr = writeReport(report, r); werr == nil {
+					a.note("wrote %s", report)
+				}
 			}
-			return perr
+			switch {
+			case err == nil:
+				return errors.Join(perr, werr)
+			case werr != nil:
+				// The verdict decides on the exit code.
+				return fmt.Errorf("%w; nor is the report written: %v", err, werr)
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&how.Reference, "reference", "", "folder with golden.json, golden.safetensors and perhaps questions.jsonl")
 	flags.StringVar(&adopt, "adopt", "", "make the values in a folder like that of --reference the model's reference, if the pack meets them")
 	flags.BoolVar(&forget, "forget", false, "remove the adopted reference values and gate the pack anew")
-	flags.Float64Var(&how.ForkMargin, "fork-margin", 0, "largest reference margin at which a token may differ (default 0.001, or 1 with static rounding or a half or int8 cache)")
+	flags.Float64Var(&how.ForkMargin, "fork-margin", 0, "largest reference margin at which a token may differ (default 0.001, or 1 with static, 16- or 8-bit activations or a half or int8 cache)")
 	flags.BoolVar(&how.Quick, "quick", false, "ask a sample of the questions only")
 	flags.StringVar(&report, "report", "", "write every figure to an HTML file")
 	jsonFlag(cmd, &asJSON)

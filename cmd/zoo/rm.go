@@ -14,7 +14,9 @@ func (a *app) rmCommand() *cobra.Command {
 		Aliases: []string{"remove"},
 		Short:   "Remove installed models",
 		Long: `rm removes the newest installed version of each model that satisfies the
-constraint: its pack, unless another model shares it, and its source files.`,
+constraint: its pack, unless another model shares it, its source files, and the
+reference values that were adopted for it (to go without those alone, see zoo gate
+--forget). With --checkpoint nothing but the source files goes.`,
 		Example: `  zoo rm demo
   zoo rm gemma-4-e2b@1.0.0
   zoo rm --checkpoint gemma-4-e2b   # keep the pack, delete what it was made from`,
