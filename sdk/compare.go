@@ -28,10 +28,14 @@ const maxCompareTokens = 4096
 type Comparison struct {
 	A ComparedPack `json:"a"`
 	B ComparedPack `json:"b"`
-	// Equal says that all families are equal, or close where their formats differ, and that
-	// the tokens agree, where they were compared. What the packs were made of, and by
-	// what, does not matter.
+	// Equal says that numbers and files are equal, and that the tokens agree as far as
+	// they were compared. What the packs were made of, and by what, does not matter.
 	Equal bool `json:"equal"`
+	// NumbersEqual says that all families are equal, or close where their formats differ.
+	NumbersEqual bool `json:"numbers_equal"`
+	// FilesEqual says that the files beside the weights are equal, to the byte: they decide
+	// what is computed with the numbers, and what text becomes which tokens.
+	FilesEqual bool `json:"files_equal"`
 	// Facts lists in what the manifests differ apart from weights and constants, by kind and name.
 	Facts []Difference `json:"facts"`
 	// Families are in the order of the weights of A, then those that only B has, then constants.
@@ -77,9 +81,11 @@ func (z *Zoo) Compare(ctx context.Context, a, b string, how CompareOptions, opts
 	}
 	switch {
 	case how.Tokens < 0 || how.Tokens > maxCompareTokens:
-		return nil, fmt.Errorf("%w: %d tokens to compare are not 0 to %d", fault.ErrUsage, how.Tokens, maxCompareTokens)
+		return nil, fault.WithHint(fmt.Errorf("%w: %d tokens to compare are not 0 to %d", fault.ErrUsage, how.Tokens, maxCompareTokens),
+			fmt.Sprintf("ask for 1 to %d tokens, or for 0 to run neither pack", maxCompareTokens))
 	case !(how.Tolerance >= 0) || math.IsInf(how.Tolerance, 0):
-		return nil, fmt.Errorf("%w: a tolerance of %g", fault.ErrUsage, how.Tolerance)
+		return nil, fault.WithHint(fmt.Errorf("%w: a tolerance of %g", fault.ErrUsage, how.Tolerance),
+			"give 0, for which values must be equal, or a small number such as 0.01")
 	}
 	var sides [2]subject
 	for i, name := range [...]string{a, b} {
@@ -128,8 +134,9 @@ type comparison struct {
 // run compares everything.
 func (c *comparison) run(ctx context.Context) (*Comparison, error) {
 	a, b := c.sides[0], c.sides[1]
-	r := &Comparison{A: a.compared(), B: b.compared(), Equal: true, Prompts: []ComparePrompt{}}
+	r := &Comparison{A: a.compared(), B: b.compared(), NumbersEqual: true, Prompts: []ComparePrompt{}}
 	r.Facts = differences(facts(a.pack.Manifest()), facts(b.pack.Manifest()))
+	r.FilesEqual = !slices.ContainsFunc(r.Facts, func(d Difference) bool { return d.What == factFile })
 	var err error
 	if r.Families, err = c.families(ctx); err != nil {
 		return nil, err
@@ -138,8 +145,9 @@ func (c *comparison) run(ctx context.Context) (*Comparison, error) {
 	for i := range r.Families {
 		f := &r.Families[i]
 		f.judge(c.how.Tolerance)
-		r.Equal = r.Equal && (f.Verdict == VerdictEqual || f.Verdict == VerdictClose)
+		r.NumbersEqual = r.NumbersEqual && (f.Verdict == VerdictEqual || f.Verdict == VerdictClose)
 	}
+	r.Equal = r.NumbersEqual && r.FilesEqual
 	if c.how.Tokens == 0 {
 		return r, nil
 	}
@@ -156,6 +164,9 @@ func (c *comparison) run(ctx context.Context) (*Comparison, error) {
 func (s subject) compared() ComparedPack {
 	return ComparedPack{Name: s.name, Digest: s.pack.Digest(), SizeBytes: s.pack.SizeBytes(), Plugin: s.pack.Manifest().Plugin}
 }
+
+// factFile is what a [Difference] of files beside the weights is called.
+const factFile = "file"
 
 // differences lists in what two sets of facts differ, by kind and name.
 func differences(a, b map[[2]string]string) []Difference {
@@ -187,7 +198,7 @@ func facts(m *zoo.Manifest) map[[2]string]string {
 	}
 	for _, f := range m.Files {
 		if f.Path != zoo.WeightsFile { // its tensors say more
-			all[[2]string{"file", f.Path}] = f.SHA256
+			all[[2]string{factFile, f.Path}] = f.SHA256
 		}
 	}
 	return all

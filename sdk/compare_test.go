@@ -23,6 +23,11 @@ type tensorEdit func(m quant.Matrix, data []byte) (quant.Matrix, []byte)
 
 // edited writes the demo's pack with changes into a folder.
 func edited(t *testing.T, tensors map[string]tensorEdit, constants map[string]float32) string {
+	return editedFiles(t, tensors, constants, nil)
+}
+
+// editedFiles is edited with other files beside the weights.
+func editedFiles(t *testing.T, tensors map[string]tensorEdit, constants map[string]float32, files func(path string, data []byte) []byte) string {
 	t.Helper()
 	from, err := zoo.OpenPack(filepath.Dir(find(t, filepath.Join(installed(t), "packs"), "pack.json")))
 	if err != nil {
@@ -62,6 +67,9 @@ func edited(t *testing.T, tensors map[string]tensorEdit, constants map[string]fl
 			continue
 		}
 		data, err := from.File(f.Path)
+		if files != nil {
+			data = files(f.Path, data)
+		}
 		if err := errors.Join(err, w.WriteFile(f.Path, data)); err != nil {
 			t.Fatal(err)
 		}
@@ -141,14 +149,7 @@ func TestCompareNumbers(t *testing.T) {
 			binary.LittleEndian.PutUint32(data[8:], math.Float32bits(0.25))
 			return m, data
 		}, family: last, verdict: sdk.VerdictDiffers, codes: -1},
-		{name: "other format", tensor: gate, edit: func(m quant.Matrix, data []byte) (quant.Matrix, []byte) {
-			floats := quant.Matrix{Format: quant.BF16, Layout: quant.Rows, Rows: m.Rows, Cols: m.Cols}
-			out := make([]byte, 0, floats.SizeBytes())
-			for _, x := range values(m, data) {
-				out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(x)>>16)) // rounded to zero
-			}
-			return floats, out
-		}, family: "layers.*.per_layer_input_gate", verdict: sdk.VerdictClose, codes: -1},
+		{name: "other format", tensor: gate, edit: truncated, family: "layers.*.per_layer_input_gate", verdict: sdk.VerdictClose, codes: -1},
 		{name: "left out", tensor: last, edit: func(quant.Matrix, []byte) (quant.Matrix, []byte) { return quant.Matrix{}, nil },
 			family: last, verdict: sdk.VerdictOnlyA, codes: -1, only: 1},
 		{name: "constant", constants: map[string]float32{"layers.2.layer_scalar": 0.125}, family: "layers.*.layer_scalar", verdict: sdk.VerdictDiffers, codes: -1},
@@ -189,6 +190,129 @@ func TestCompareNumbers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// truncated keeps the upper half of numbers of 32 bits.
+func truncated(m quant.Matrix, data []byte) (quant.Matrix, []byte) {
+	floats := quant.Matrix{Format: quant.BF16, Layout: quant.Rows, Rows: m.Rows, Cols: m.Cols}
+	out := make([]byte, 0, floats.SizeBytes())
+	for _, x := range values(m, data) {
+		out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(x)>>16))
+	}
+	return floats, out
+}
+
+// TestCompareBothSides compares packs that both lack something, and families of which
+// some tensors are in equal formats and others not.
+func TestCompareBothSides(t *testing.T) {
+	t.Parallel()
+	gone := func(quant.Matrix, []byte) (quant.Matrix, []byte) { return quant.Matrix{}, nil }
+	scaled := func(by float32) tensorEdit {
+		return func(m quant.Matrix, data []byte) (quant.Matrix, []byte) {
+			binary.LittleEndian.PutUint32(data[8:], math.Float32bits(by*math.Float32frombits(binary.LittleEndian.Uint32(data[8:]))))
+			return m, data
+		}
+	}
+	rounded := func(by float32) tensorEdit {
+		return func(m quant.Matrix, data []byte) (quant.Matrix, []byte) { return truncated(scaled(by)(m, data)) }
+	}
+	const norms = "layers.*.input_layernorm"
+	norm := func(layer string) string { return "layers." + layer + ".input_layernorm" }
+	for _, test := range []struct {
+		name                 string
+		a, b                 map[string]tensorEdit
+		constantsA           map[string]float32
+		constantsB           map[string]float32
+		family               string
+		verdict              sdk.Verdict
+		onlyA, onlyB, differ int // differ: how many numbers
+		converted            bool
+	}{
+		{name: "tensors", a: map[string]tensorEdit{norm("1"): gone}, b: map[string]tensorEdit{norm("2"): gone},
+			family: norms, verdict: sdk.VerdictOnlyOne, onlyA: 1, onlyB: 1},
+		{name: "more tensors", a: map[string]tensorEdit{norm("1"): gone, norm("2"): gone}, b: map[string]tensorEdit{norm("3"): gone},
+			family: norms, verdict: sdk.VerdictOnlyOne, onlyA: 1, onlyB: 2},
+		{name: "tensors of B", a: map[string]tensorEdit{norm("1"): gone}, family: norms, verdict: sdk.VerdictOnlyB, onlyB: 1},
+		{name: "constants", constantsA: map[string]float32{"layers.3.layer_scalar": 0}, constantsB: map[string]float32{"layers.4.layer_scalar": 0},
+			family: "layers.*.layer_scalar", verdict: sdk.VerdictOnlyOne, onlyA: 1, onlyB: 1},
+		{name: "other format", b: map[string]tensorEdit{norm("1"): rounded(1)}, family: norms, verdict: sdk.VerdictEqual, converted: true},
+		{name: "rounded", b: map[string]tensorEdit{norm("1"): rounded(1.02)}, family: norms, verdict: sdk.VerdictClose, differ: 1, converted: true},
+		// Of all norms together the difference is within the tolerance.
+		{name: "rounded too far", b: map[string]tensorEdit{norm("1"): rounded(1.25)}, family: norms, verdict: sdk.VerdictDiffers, differ: 1, converted: true},
+		{name: "rounded, and another changed", b: map[string]tensorEdit{norm("1"): rounded(1.02), norm("2"): scaled(1.001)},
+			family: norms, verdict: sdk.VerdictDiffers, differ: 2, converted: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c, err := client(t, installed(t)).Compare(t.Context(), edited(t, test.a, test.constantsA), edited(t, test.b, test.constantsB), sdk.CompareOptions{Tolerance: 0.01})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := test.verdict == sdk.VerdictClose || test.verdict == sdk.VerdictEqual; c.Equal != want || c.NumbersEqual != want || !c.FilesEqual {
+				t.Errorf("equal: %v, numbers: %v, files: %v", c.Equal, c.NumbersEqual, c.FilesEqual)
+			}
+			for _, f := range c.Families {
+				switch {
+				case f.Name != test.family:
+					if f.Verdict != sdk.VerdictEqual {
+						t.Errorf("%+v", f)
+					}
+				case f.Verdict != test.verdict || f.OnlyA != test.onlyA || f.OnlyB != test.onlyB || f.Differ != int64(test.differ):
+					t.Errorf("%+v, want it %s", f, test.verdict)
+				case (f.ConvertedRelL2 != nil) != test.converted:
+					t.Errorf("%+v: rel_l2 %v of other formats", f, f.ConvertedRelL2)
+				}
+			}
+		})
+	}
+}
+
+// TestCompareFiles tells packs apart whose numbers are the same, by a file that decides
+// what is made of them.
+func TestCompareFiles(t *testing.T) {
+	t.Parallel()
+	wide := editedFiles(t, nil, nil, func(path string, data []byte) []byte {
+		if path == "config.json" {
+			data = append(data, '\n')
+		}
+		return data
+	})
+	c, err := client(t, installed(t)).Compare(t.Context(), edited(t, nil, nil), wide, sdk.CompareOptions{})
+	if err != nil || c.Equal || c.FilesEqual || !c.NumbersEqual || len(c.Facts) != 1 || c.Facts[0].Name != "config.json" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestCompareContext stops where the context is full.
+func TestCompareContext(t *testing.T) {
+	t.Parallel()
+	z := client(t, installed(t))
+	const room = 24
+	c, err := z.Compare(t.Context(), "demo", "demo", sdk.CompareOptions{Tokens: 4096}, sdk.WithContext(room))
+	if err != nil || len(c.Prompts) == 0 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	full := 0
+	for _, p := range c.Prompts {
+		switch {
+		case p.Problem != "":
+			if p.PromptTokens <= room || p.Matched != 0 {
+				t.Errorf("%+v", p)
+			}
+		case p.Context != 0:
+			full++
+			if p.Context != room || p.Matched != room-p.PromptTokens+1 || p.Fork != nil {
+				t.Errorf("%+v", p)
+			}
+		}
+	}
+	if full == 0 {
+		t.Errorf("no context was filled: %+v", c.Prompts)
+	}
+	c, err = z.Compare(t.Context(), "demo", "demo", sdk.CompareOptions{Tokens: 1}, sdk.WithContext(4))
+	if err != nil || c.Equal || c.Prompts[0].Problem == "" {
+		t.Errorf("prompts that do not fit: %+v, %v", c, err)
 	}
 }
 
@@ -329,9 +453,14 @@ func TestCompareRefused(t *testing.T) {
 		"negative tokens": {"demo", "demo", sdk.CompareOptions{Tokens: -1}, zoo.ErrUsage},
 		"many tokens":     {"demo", "demo", sdk.CompareOptions{Tokens: 1 << 20}, zoo.ErrUsage},
 		"tolerance":       {"demo", "demo", sdk.CompareOptions{Tolerance: math.NaN()}, zoo.ErrUsage},
+		"less than equal": {"demo", "demo", sdk.CompareOptions{Tolerance: -1}, zoo.ErrUsage},
 	} {
-		if _, err := z.Compare(t.Context(), test.a, test.b, test.how); !errors.Is(err, test.want) {
+		_, err := z.Compare(t.Context(), test.a, test.b, test.how)
+		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if test.want == zoo.ErrUsage && zoo.Hint(err) == "" {
+			t.Errorf("%s: no hint with %v", name, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -27,6 +27,9 @@ type ComparePrompt struct {
 	RelL2       float64 `json:"rel_l2"`
 	// Text is the answer as far as both give it.
 	Text string `json:"text"`
+	// Context is how many tokens both can have in a conversation, the prompt and what was
+	// said, if that is what ended the comparison before the number that was asked for; else 0.
+	Context int `json:"context_full,omitempty"`
 	// Problem says why the tokens cannot be compared, or is "".
 	Problem string `json:"problem,omitempty"`
 }
@@ -141,11 +144,14 @@ func (c *comparison) speak(ctx context.Context, voices *[2]voice, prompt string)
 		defer v.session.Close()
 	}
 	p.PromptTokens = len(ids[0])
+	room := min(voices[0].engine.Context(), voices[1].engine.Context())
 	switch {
 	case voices[0].engine.Vocab() != voices[1].engine.Vocab():
 		p.Problem = fmt.Sprintf("one has %d tokens to choose from, the other %d", voices[0].engine.Vocab(), voices[1].engine.Vocab())
 	case !slices.Equal(ids[0], ids[1]):
 		p.Problem = "the tokenizers or the chat templates make different tokens of it"
+	case p.PromptTokens > room:
+		p.Problem = fmt.Sprintf("its %d tokens do not fit in a context of %d", p.PromptTokens, room)
 	}
 	if p.Problem != "" {
 		return p, nil
@@ -154,6 +160,10 @@ func (c *comparison) speak(ctx context.Context, voices *[2]voice, prompt string)
 	var said []int32
 	next := ids[0]
 	for range c.how.Tokens {
+		if voices[0].session.Len()+len(next) > room {
+			p.Context = room
+			break
+		}
 		for i := range voices {
 			if err := voices[i].session.Feed(ctx, next, 1); err != nil {
 				return nil, err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"maps"
 	"math"
 	"math/bits"
 	"runtime"
@@ -19,109 +18,6 @@ import (
 	"github.com/zoo-sdk/zoo/quant"
 	"github.com/zoo-sdk/zoo/zoo"
 )
-
-// Verdict says how a family compares.
-type Verdict string
-
-// The verdicts.
-const (
-	// VerdictEqual: all codes, scales and values are equal.
-	VerdictEqual Verdict = "equal"
-	// VerdictClose: the formats differ, and the values by no more than the tolerance.
-	VerdictClose Verdict = "close"
-	// VerdictDiffers: some numbers differ.
-	VerdictDiffers Verdict = "differs"
-	// VerdictOnlyA and VerdictOnlyB: a pack lacks tensors, or constants, that the other has.
-	VerdictOnlyA Verdict = "only in a"
-	VerdictOnlyB Verdict = "only in b"
-	// VerdictLayout: tensors of one name have different shapes, or their rows lie together otherwise.
-	VerdictLayout Verdict = "laid out differently"
-)
-
-// CompareFamily tells how the tensors of all layers with one name compare, or the
-// constants with one name.
-type CompareFamily struct {
-	// Name has "*" for the number of the layer. Where matrices lie together in one pack
-	// and apart in the other, it is that of one that lies apart.
-	Name string `json:"name"`
-	// Constant says that it is of single numbers of the manifests.
-	Constant bool `json:"constant,omitempty"`
-	// TensorsA and TensorsB count what either pack has.
-	TensorsA int `json:"tensors_a"`
-	TensorsB int `json:"tensors_b"`
-	// FormatA and FormatB name the formats, such as "int4".
-	FormatA string `json:"format_a,omitempty"`
-	FormatB string `json:"format_b,omitempty"`
-	// Numbers is how many numbers were compared, and Differ how many of them are not equal.
-	Numbers int64 `json:"numbers"`
-	Differ  int64 `json:"differ"`
-	// Codes is how many integer codes differ. It is nil where there are none, or none
-	// that could be compared since the formats differ.
-	Codes *int64 `json:"codes_differ"`
-	// Scales tells of the scales of these codes.
-	Scales *CompareScales `json:"scales"`
-	// MaxAbs is the largest difference of two values, and RelL2 the length of the vector
-	// of all differences over that of the values of A.
-	MaxAbs float64 `json:"max_abs"`
-	RelL2  float64 `json:"rel_l2"`
-	// Verdict sums it up.
-	Verdict Verdict `json:"verdict"`
-
-	layout    bool    // shapes do not match
-	converted bool    // some formats differ
-	sumA, sum float64 // of the squares of A's values and of the differences
-}
-
-// CompareScales tells how scales compare.
-type CompareScales struct {
-	Differ int64 `json:"differ"`
-	// MaxRel is the largest difference of two over the larger of them.
-	MaxRel float64 `json:"max_rel"`
-}
-
-// judge sums up what was found.
-func (f *CompareFamily) judge(tolerance float64) {
-	switch {
-	case f.sumA > 0:
-		f.RelL2 = clamp(math.Sqrt(f.sum / f.sumA))
-	case f.sum > 0:
-		f.RelL2 = 1
-	}
-	same := f.Differ == 0 && (f.Codes == nil || *f.Codes == 0) && (f.Scales == nil || f.Scales.Differ == 0)
-	switch {
-	case f.layout:
-		f.Verdict = VerdictLayout
-	case f.TensorsA > f.TensorsB:
-		f.Verdict = VerdictOnlyA
-	case f.TensorsB > f.TensorsA:
-		f.Verdict = VerdictOnlyB
-	case same:
-		f.Verdict = VerdictEqual
-	case f.converted && f.RelL2 <= tolerance:
-		f.Verdict = VerdictClose
-	default:
-		f.Verdict = VerdictDiffers
-	}
-}
-
-// clamp makes a number that JSON can hold of any.
-func clamp(x float64) float64 {
-	if !(x <= math.MaxFloat64) { // not a number, too
-		return math.MaxFloat64
-	}
-	return x
-}
-
-// familyOf replaces the numbers of layers in a name.
-func familyOf(name string) string {
-	parts := strings.Split(name, ".")
-	for i, p := range parts {
-		if p != "" && strings.Trim(p, "0123456789") == "" {
-			parts[i] = "*"
-		}
-	}
-	return strings.Join(parts, ".")
-}
 
 // rowsOf is a run of rows of a tensor.
 type rowsOf struct {
@@ -154,6 +50,9 @@ type pair struct {
 func (p pair) alike() bool {
 	return p.a.Matrix == p.b.Matrix && p.a.first == 0 && p.b.first == 0 && p.a.every == 1 && p.b.every == 1 && p.a.rows == p.a.Rows && p.b.rows == p.b.Rows
 }
+
+// converted reports whether the packs keep both in different formats.
+func (p pair) converted() bool { return p.a.Format != p.b.Format }
 
 // families compares all tensors.
 func (c *comparison) families(ctx context.Context) ([]CompareFamily, error) {
@@ -262,7 +161,11 @@ func (c *comparison) byPlace(ctx context.Context, left [2][]string) ([]pair, err
 		return nil, nil
 	}
 	var pairs []pair
-	seen := make(map[string]bool)
+	type place struct {
+		a, b           string
+		firstA, firstB int
+	}
+	seen := make(map[place]bool) // layers may share a matrix
 	for i, a := range lists[0] {
 		b := lists[1][i]
 		if a.rows != b.rows || a.Cols != b.Cols {
@@ -275,8 +178,8 @@ func (c *comparison) byPlace(ctx context.Context, left [2][]string) ([]pair, err
 		if a.rows < a.Rows || !slices.Contains(left[0], a.tensor) { // only a part of it, or not its own
 			name = b.tensor
 		}
-		if !seen[name] {
-			seen[name] = true
+		if at := (place{a.tensor, b.tensor, a.first, b.first}); !seen[at] {
+			seen[at] = true
 			pairs = append(pairs, pair{name, a, b})
 		}
 	}
@@ -351,7 +254,12 @@ func (w *weighing) family(ctx context.Context, name string) (CompareFamily, erro
 				formats[i] = append(formats[i], text)
 			}
 		}
-		if p.a == nil || p.b == nil {
+		switch {
+		case p.b == nil:
+			f.OnlyA++
+			continue
+		case p.a == nil:
+			f.OnlyB++
 			continue
 		}
 		if p.a.rows != p.b.rows || p.a.Cols != p.b.Cols {
@@ -360,7 +268,9 @@ func (w *weighing) family(ctx context.Context, name string) (CompareFamily, erro
 		}
 		alike = alike && p.alike()
 		codes = codes && p.alike() && p.a.Codes()
-		f.converted = f.converted || p.a.Format != p.b.Format
+		if p.converted() {
+			f.ConvertedRelL2 = new(float64)
+		}
 		for from := 0; from < p.a.rows; from += chunkRows {
 			chunks = append(chunks, chunk{p, from, min(from+chunkRows, p.a.rows)})
 		}
@@ -425,10 +335,14 @@ func (w *weighing) weigh(ctx context.Context, chunks []chunk, f *CompareFamily) 
 	if err != nil {
 		return err
 	}
-	for _, t := range tallies {
-		f.Numbers, f.Differ = f.Numbers+t.numbers, f.Differ+t.differ
-		f.sumA, f.sum = f.sumA+t.sumA, f.sum+t.sum
-		f.MaxAbs = max(f.MaxAbs, t.maxAbs)
+	for i := range tallies {
+		t := &tallies[i]
+		f.add(t)
+		if chunks[i].converted() {
+			f.converted.add(t)
+		} else {
+			f.apart += t.differ + t.codes + t.scales
+		}
 		if f.Codes != nil {
 			*f.Codes += t.codes
 			f.Scales.Differ += t.scales
@@ -559,36 +473,4 @@ func fields(x uint64, width int) int64 {
 		x = (x | x>>4) & 0x0101010101010101
 	}
 	return int64(bits.OnesCount64(x))
-}
-
-// constantFamilies compares single numbers, by name.
-func constantFamilies(a, b map[string]float32) []CompareFamily {
-	found := make(map[string]*CompareFamily)
-	tallies := make(map[string]*tally)
-	for _, side := range [...]map[string]float32{a, b} {
-		for name := range side {
-			family := familyOf(name)
-			if found[family] == nil {
-				found[family], tallies[family] = &CompareFamily{Name: family, Constant: true}, &tally{}
-			}
-		}
-	}
-	// In the order of names, so that sums come out the same every time.
-	for _, name := range slices.Sorted(maps.Keys(a)) {
-		f := found[familyOf(name)]
-		f.TensorsA++
-		if vb, ok := b[name]; ok {
-			tallies[f.Name].add(float64(a[name]), float64(vb))
-		}
-	}
-	for name := range b {
-		found[familyOf(name)].TensorsB++
-	}
-	var list []CompareFamily
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		f, t := found[name], tallies[name]
-		f.Numbers, f.Differ, f.MaxAbs, f.sumA, f.sum = t.numbers, t.differ, t.maxAbs, t.sumA, t.sum
-		list = append(list, *f)
-	}
-	return list
 }

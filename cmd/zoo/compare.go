@@ -1,10 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,13 +16,23 @@ import (
 const compareHelp = `With --compare it takes two packs and holds them against each other: what they were
 made of, then all numbers, by families of tensors with the same name in all layers:
 their integer codes, their scales and their values; then the greedy tokens of both
-after three prompts, up to where they part. The exit code is 0 if all numbers are
-equal and the tokens agree, else 1. Where the packs keep a family in different
-formats, its values count as equal up to --tolerance. What the packs were made of,
-and the files beside their weights, are told and do not decide.`
+after three prompts, up to where they part. The exit code is 0 if all numbers
+and all files beside them, such as config.json, are equal and the tokens agree as far
+as they were compared, else 1; --json tells numbers_equal, files_equal and prompts
+apart. Where the packs keep a tensor in different formats, its values count as equal
+up to --tolerance. What the packs were made of is told and does not decide. The answers
+are compared up to --tokens, their end, or the end of the smaller context.`
 
-// errDiffer ends a comparison of packs that are not equal.
-var errDiffer = errors.New("the packs differ")
+// differError ends a comparison of packs that are not equal.
+type differError struct{ text string }
+
+// Error says what differs, and what does not.
+func (e *differError) Error() string { return e.text }
+
+// Hint says where to see more.
+func (*differError) Hint() string {
+	return "what differs is listed above; --json has all figures of it"
+}
 
 // compareFlags choose how packs are compared.
 type compareFlags struct {
@@ -64,7 +75,7 @@ func (a *app) compare(cmd *cobra.Command, z *sdk.Zoo, packs []string, how sdk.Co
 		err = a.showComparison(c)
 	}
 	if err == nil && !c.Equal {
-		return errDiffer
+		return &differError{compared(c)}
 	}
 	return err
 }
@@ -94,13 +105,49 @@ func (a *app) showComparison(c *sdk.Comparison) error {
 			return err
 		}
 	}
-	switch {
-	case !c.Equal: // the error says so
+	if !c.Equal { // the error says so
 		return nil
-	case c.A.Digest == c.B.Digest:
-		return a.print("the packs are the same\n")
 	}
-	return a.print("the packs are equal\n")
+	return a.print("%s\n", compared(c))
+}
+
+// compared says what of two packs is equal, and what is not.
+func compared(c *sdk.Comparison) string {
+	if c.A.Digest == c.B.Digest && c.Equal {
+		return "the packs are the same"
+	}
+	numbers := "the numbers"
+	if slices.ContainsFunc(c.Families, func(f sdk.CompareFamily) bool { return f.Verdict == sdk.VerdictClose }) && c.NumbersEqual {
+		numbers += " within the tolerance"
+	}
+	equal, differ := []string{numbers}, []string{}
+	if !c.NumbersEqual {
+		equal, differ = differ, equal
+	}
+	if c.FilesEqual {
+		equal = append(equal, "the files beside them")
+	} else {
+		for _, d := range c.Facts {
+			if d.What == "file" {
+				differ = append(differ, d.Name)
+			}
+		}
+	}
+	if len(c.Prompts) > 0 {
+		agree := !slices.ContainsFunc(c.Prompts, func(p sdk.ComparePrompt) bool { return p.Fork != nil || p.Problem != "" })
+		if agree {
+			equal = append(equal, "the tokens")
+		} else {
+			differ = append(differ, "the tokens")
+		}
+	}
+	switch {
+	case len(differ) == 0:
+		return "equal: " + strings.Join(equal, ", ")
+	case len(equal) == 0:
+		return "the packs differ: " + strings.Join(differ, ", ")
+	}
+	return fmt.Sprintf("the packs differ: %s; equal: %s", strings.Join(differ, ", "), strings.Join(equal, ", "))
 }
 
 // showFamilies writes a family a line.
@@ -108,7 +155,7 @@ func showFamilies(w io.Writer, list []sdk.CompareFamily) {
 	fmt.Fprint(w, "FAMILY\tCOUNT\tFORMAT\tNUMBERS\tCODES DIFFER\tSCALES DIFFER\tMAX |DIFF|\tREL_L2\tRESULT\n")
 	for _, f := range list {
 		count, format := strconv.Itoa(f.TensorsA), f.FormatA
-		if f.TensorsB != f.TensorsA {
+		if f.TensorsB != f.TensorsA || f.OnlyA > 0 {
 			count += ", " + strconv.Itoa(f.TensorsB)
 		}
 		switch {
@@ -128,7 +175,11 @@ func showFamilies(w io.Writer, list []sdk.CompareFamily) {
 				scales += fmt.Sprintf(" (by %.2g)", f.Scales.MaxRel)
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.3g\t%.3g\t%s\n", f.Name, count, format, f.Numbers, codes, scales, f.MaxAbs, f.RelL2, f.Verdict)
+		relL2 := fmt.Sprintf("%.3g", f.RelL2)
+		if c := f.ConvertedRelL2; c != nil && *c != f.RelL2 { // this one is held against the tolerance
+			relL2 += fmt.Sprintf(" (%.3g of other formats)", *c)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.3g\t%s\t%s\n", f.Name, count, format, f.Numbers, codes, scales, f.MaxAbs, relL2, f.Verdict)
 	}
 }
 
@@ -140,6 +191,9 @@ func comparedPrompt(p sdk.ComparePrompt) string {
 	text := fmt.Sprintf("%q: the same %s", p.Prompt, countOf(p.Matched, "token"))
 	if f := p.Fork; f != nil {
 		text += fmt.Sprintf(", then %q (by %.3g) and %q (by %.3g)", f.TextA, f.MarginA, f.TextB, f.MarginB)
+	}
+	if p.Context > 0 {
+		text += fmt.Sprintf(", which fill the context of %d", p.Context)
 	}
 	if p.MaxAbsLogit > 0 {
 		text += fmt.Sprintf("; logits differ by at most %.3g, rel_l2 %.3g", p.MaxAbsLogit, p.RelL2)
