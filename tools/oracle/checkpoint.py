@@ -142,15 +142,19 @@ def table_scales(columns):
         gemma_quant.replace_with_quant_layers = original
 
 
-def load(checkpoint, *, dtype="float32", grid="none", activations="static", low_memory=False, device="cpu"):
-    """The model, with its text part alone and the arithmetic that was asked for."""
-    import torch
-    from transformers import AutoConfig, Gemma4ForCausalLM, Gemma4ForConditionalGeneration
-
+def check(checkpoint, *, dtype="float32", grid="none", low_memory=False):
+    """Refuse arithmetic that a checkpoint cannot have, before all of it is read."""
     if checkpoint.packed and grid != "none":
         raise Problem(f"the weights are packed codes already: --grid {grid} is for bfloat16 checkpoints")
     if low_memory and dtype != "float32":
         raise Problem("--low-memory keeps float32 arithmetic: leave out --dtype")
+
+
+def load(checkpoint, *, dtype="float32", grid="none", activations="static", low_memory=False, device="cpu"):
+    """The model, with its text part alone and the arithmetic that was asked for, which check has passed."""
+    import torch
+    from transformers import AutoConfig, Gemma4ForCausalLM, Gemma4ForConditionalGeneration
+
     config = AutoConfig.from_pretrained(checkpoint.path, local_files_only=True)
     config.vision_config = config.audio_config = None  # text needs neither tower
     stored = torch.bfloat16 if dtype == "bfloat16" or low_memory and not checkpoint.packed else torch.float32

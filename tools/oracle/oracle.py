@@ -25,7 +25,7 @@ def arguments(argv):
     p.add_argument("checkpoint", help="folder of a checkpoint, or its name on the hub")
     p.add_argument("-o", "--out", required=True, type=Path, help="folder for the files; it must not hold any yet")
     p.add_argument("--revision", help="commit, tag or branch on the hub")
-    numbers = p.add_argument_group("arithmetic (the defaults are those with which zoo opens a model)")
+    numbers = p.add_argument_group("arithmetic (by default what the checkpoint has scales for, and else float; zoo rounds activations to 16 bits where it has none)")
     numbers.add_argument("--grid", choices=("none", *grids.GRIDS), default="none", help="round bfloat16 weights to this grid")
     numbers.add_argument("--activations", choices=("static", "float"), default="static", help="static obeys the checkpoint's activation scales")
     numbers.add_argument("--kv", choices=("float", "int8"), help="how keys and values are stored (default int8 where the checkpoint has scales)")
@@ -71,6 +71,7 @@ def main(argv):
     if args.threads:
         torch.set_num_threads(args.threads)
     checkpoint = checkpoints.Checkpoint(checkpoints.folder(args.checkpoint, args.revision))
+    checkpoints.check(checkpoint, dtype=args.dtype, grid=args.grid, low_memory=args.low_memory)
     kv = args.kv or ("int8" if checkpoint.has_int8_cache() else "float")
     if kv == "int8" and not checkpoint.has_int8_cache():
         raise Problem("the checkpoint has no scales for an int8 cache: use --kv float")

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -80,6 +81,26 @@ class Reading(Folder):
         self.file("golden.json", "{}")
         with self.assertRaisesRegex(checkpoint.Problem, "exists already"):
             oracle.main(["checkpoint", "-o", str(self.dir)])
+
+    def test_arithmetic(self):
+        """What cannot be is refused before the weights are read."""
+        for packed, flags, problem in (
+            (True, ["--grid", "q4_0"], "packed codes already"),
+            (False, ["--low-memory", "--dtype", "bfloat16"], "leave out --dtype"),
+            (False, [], "read"),
+            (False, ["--grid", "q4_0", "--low-memory"], "read"),
+            (True, ["--low-memory"], "read"),
+        ):
+            opened = mock.Mock(packed=packed, config={"text_config": {"vocab_size": 10, "max_position_embeddings": 100}})
+            read = mock.Mock(side_effect=checkpoint.Problem("read"))
+            with (
+                self.subTest(packed=packed, flags=flags),
+                mock.patch.dict(sys.modules, torch=mock.Mock(), transformers=mock.Mock()),
+                mock.patch.multiple(checkpoint, Checkpoint=lambda path: opened, source=read),
+                contextlib.redirect_stderr(io.StringIO()),
+                self.assertRaisesRegex(checkpoint.Problem, problem),
+            ):
+                oracle.main([str(self.dir), "-o", str(self.dir / "out"), "--only", "--ids", "2", *flags])
 
     def test_source(self):
         self.file("config.json", "{}")
