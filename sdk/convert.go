@@ -80,17 +80,25 @@ func (z *Zoo) Convert(ctx context.Context, o ConvertOptions) (*Converted, error)
 	}
 	// An empty folder makes way; anything else that came up meanwhile does not.
 	_ = os.Remove(output)
-	if err := atomicfile.CommitDir(stage, output, atomicfile.DirOptions{ReadOnly: true}); err != nil {
+	err = atomicfile.CommitDir(stage, output, atomicfile.DirOptions{ReadOnly: true})
+	var taken *atomicfile.ExistError
+	switch {
+	case errors.As(err, &taken):
+		return nil, fault.WithHint(fmt.Errorf("%w: %w, made by somebody else meanwhile", fault.ErrUsage, err), freeHint)
+	case err != nil:
 		return nil, err
 	}
 	made.Dir, made.Plugin, made.Rounding = output, pluginID(about), done.Rounding
 	return made, nil
 }
 
+// freeHint says which folder a pack can become.
+const freeHint = "name a folder that does not exist yet"
+
 // freeOutput checks that a pack can become a folder and returns its absolute path.
 func freeOutput(dir string) (string, error) {
 	if dir == "" {
-		return "", fmt.Errorf("%w: no folder for the pack", fault.ErrUsage)
+		return "", fault.WithHint(fmt.Errorf("%w: no folder for the pack", fault.ErrUsage), freeHint)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -100,13 +108,13 @@ func freeOutput(dir string) (string, error) {
 	switch {
 	case err == nil && len(entries) == 0:
 	case err == nil:
-		return "", fault.WithHint(fmt.Errorf("%w: %q is not empty", fault.ErrUsage, dir), "name a folder that does not exist yet")
+		return "", fault.WithHint(fmt.Errorf("%w: %q is not empty", fault.ErrUsage, dir), freeHint)
 	case errors.Is(err, fs.ErrNotExist):
 		if parent := filepath.Dir(dir); !exists(parent) {
-			return "", fmt.Errorf("%w: no folder %q to make the pack in", fault.ErrNotFound, parent)
+			return "", fault.WithHint(fmt.Errorf("%w: no folder %q to make the pack in", fault.ErrNotFound, parent), "make that folder, or name another")
 		}
 	default:
-		return "", atomicfile.MapError(dir, fmt.Errorf("%w: %w", fault.ErrUsage, err))
+		return "", fault.WithHint(atomicfile.MapError(dir, fmt.Errorf("%w: %w", fault.ErrUsage, err)), freeHint)
 	}
 	return dir, nil
 }
@@ -114,7 +122,8 @@ func freeOutput(dir string) (string, error) {
 // sources lists the files of a checkpoint folder that a plugin needs, with their digests.
 func (z *Zoo) sources(ctx context.Context, plugin zoo.Plugin, dir string) ([]catalog.File, error) {
 	if !exists(dir) {
-		return nil, fmt.Errorf("%w: no checkpoint folder %q", fault.ErrNotFound, dir)
+		return nil, fault.WithHint(fmt.Errorf("%w: no checkpoint folder %q", fault.ErrNotFound, dir),
+			fmt.Sprintf("give the folder that holds %s and the files with the weights", zoo.ConfigFile))
 	}
 	there, err := regularFiles(dir)
 	if err != nil {
@@ -136,7 +145,8 @@ func (z *Zoo) sources(ctx context.Context, plugin zoo.Plugin, dir string) ([]cat
 			files = append(files, there[i])
 			total += there[i].SizeBytes
 		case !f.Optional:
-			return nil, fmt.Errorf("%w: checkpoint %q has no file %q", fault.ErrNotFound, dir, f.Path)
+			return nil, fault.WithHint(fmt.Errorf("%w: checkpoint %q has no file %q", fault.ErrNotFound, dir, f.Path),
+				"get the file from where the others are from: a checkpoint is converted whole, with every file that its index names")
 		}
 		asked[f.Path] = true
 	}

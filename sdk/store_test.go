@@ -453,6 +453,9 @@ func TestConvertRefusals(t *testing.T) {
 			if !errors.Is(err, test.want) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
+			if zoo.Hint(err) == "" {
+				t.Errorf("no hint with %v", err)
+			}
 			// Nothing half-made is left.
 			if test.o.Output != "" && test.o.Output != full {
 				if left, err := os.ReadDir(filepath.Dir(test.o.Output)); err == nil && len(left) > 0 {
