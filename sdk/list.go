@@ -181,7 +181,7 @@ type ModelDetails struct {
 	Commit     string `json:"commit,omitempty"`
 	// Files are the source files with what is known about them.
 	Files []catalog.File `json:"files"`
-	// Checkpoint says whether they are kept in the store.
+	// Checkpoint says whether any of them are kept in the store.
 	Checkpoint bool `json:"checkpoint"`
 	// Reference says what gates hold the pack against; nil stands for nothing but itself.
 	Reference *ReferenceDetails `json:"reference,omitempty"`
@@ -300,7 +300,11 @@ func (z *Zoo) modelDetails(models *catalog.Catalog, release *catalog.Release, re
 	}
 	if record != nil {
 		d.Installed, d.Time, d.Commit, d.Files = true, &record.Installed, record.Commit, record.Sources
-		d.Checkpoint = exists(z.checkpointDir(record))
+		dir := z.checkpointDir(record)
+		d.Checkpoint = slices.ContainsFunc(record.Sources, func(f catalog.File) bool {
+			_, ok := regularSize(dir, f) // the folder keeps what gates compare with, too
+			return ok
+		})
 	}
 	return d
 }

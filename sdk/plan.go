@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/zoo-sdk/zoo/catalog"
-	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/download"
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -25,6 +21,8 @@ const (
 	planTimeout = 10 * time.Second
 	// maxConfigBytes bounds what is read of a config.json.
 	maxConfigBytes = 1 << 20
+	// maxIndexBytes bounds what is read of an index of shards.
+	maxIndexBytes = 64 << 20
 )
 
 // Answer is yes, no, or that it cannot be told.
@@ -44,7 +42,8 @@ type Plan struct {
 	Version string `json:"version"`
 	Title   string `json:"title"`
 	// Installed says that the release is in the store, made by this plugin: nothing is
-	// left to do but, where it has not passed, its gate. Gate is as in [Entry].
+	// left to do but, where it has not passed, its gate, with what that compares with.
+	// Gate is as in [Entry].
 	Installed bool   `json:"installed"`
 	Gate      string `json:"gate,omitempty"`
 	// Problem says why this build cannot install or run the release, or is "".
@@ -114,8 +113,10 @@ type PlanToken struct {
 // PlanFile is one wanted file.
 type PlanFile struct {
 	Path string `json:"path"`
-	// Reference says that the gate compares with it and no pack is made of it.
+	// Reference says that the gate compares with it and no pack is made of it, and
+	// Adopted that it was adopted in place of what the catalog has; see [Zoo.AdoptReference].
 	Reference bool `json:"reference,omitempty"`
+	Adopted   bool `json:"adopted,omitempty"`
 	// SizeBytes is nil if it is not known.
 	SizeBytes *int64 `json:"size"`
 	// HaveBytes is how much of it the store has already.
@@ -155,8 +156,11 @@ type PlanDisk struct {
 	// Dir is the store.
 	Dir string `json:"dir"`
 	// PeakBytes is the most that installing adds to what is there now: the rest of the
-	// files and the pack beside them. Files that can be linked take less.
-	PeakBytes int64 `json:"peak"`
+	// files and the pack beside them. LinkableBytes of it are of files on this machine,
+	// which take no room if they can be linked into the store: on the same device, and
+	// where the system permits it, which shows only then.
+	PeakBytes     int64 `json:"peak"`
+	LinkableBytes int64 `json:"linkable"`
 	// KeptBytes is what the release takes in the store afterwards, and
 	// WithoutCheckpointBytes if its source files are discarded then.
 	KeptBytes              int64 `json:"kept"`
@@ -171,16 +175,21 @@ type PlanDisk struct {
 
 // Plan tells what Pull would do for the release that a reference ("name" or
 // "name@constraint") stands for in the catalog, and what running it would take. It
-// fetches and writes nothing: sizes that neither the catalog nor this machine knows
-// are asked of the hub, as headers, unless the hub must not be asked. What cannot be
-// told, because the hub is out of reach, say, is told to be unknown and is no error.
-// The source files are looked for as by Pull, the settings of running are those of [Zoo.Open].
+// fetches nothing, and writes nothing but a temporary copy of an index for the plugin:
+// sizes that neither the catalog nor this machine knows are asked of the hub, as headers,
+// unless the hub must not be asked. What cannot be told, because the hub is out of reach,
+// say, is told to be unknown and is no error. The source files are looked for as by Pull,
+// the settings of running are those of [Zoo.Open], and those that the model cannot be run
+// with are zoo.ErrUsage.
 func (z *Zoo) Plan(ctx context.Context, ref string, opts ...Option) (*Plan, error) {
 	set, err := z.refine(opts)
 	if err != nil {
 		return nil, err
 	}
 	if err := set.check(z.backends); err != nil {
+		if fault.Hint(err) == "" {
+			err = fault.WithHint(err, "leave it out, or give 0, for the default")
+		}
 		return nil, err
 	}
 	release, err := z.resolve(ref)
@@ -195,6 +204,9 @@ func (z *Zoo) Plan(ctx context.Context, ref string, opts ...Option) (*Plan, erro
 	}
 	if err := p.run(ctx); err != nil {
 		return nil, fmt.Errorf("plan of %s@%s: %w", release.Model, release.Version, err)
+	}
+	if err := p.memory(); err != nil {
+		return nil, err
 	}
 	return p.plan, nil
 }
@@ -231,11 +243,14 @@ type planner struct {
 	dir    string      // of the source files in the store
 	// origins are where files come from.
 	origins []download.Origin
+	// source is the release's, at its commit once that is known.
+	source catalog.Source
 	// sources are the source files with what is known of their sizes.
 	sources []catalog.File
-	// left is what is still to be written of files, and kept what they all take.
-	left, kept int64
-	program    *program.Program // nil if nothing is known of it
+	// left is what is still to be written of files, linkable what of it may be linked,
+	// kept what they all take, and adopted what of that stays when source files go.
+	left, linkable, kept, adopted int64
+	program                       *program.Program // nil if nothing is known of it
 }
 
 // run fills in the plan.
@@ -265,13 +280,22 @@ func (p *planner) run(ctx context.Context) (err error) {
 		return err
 	}
 	p.disk()
+	return nil
+}
+
+// memory fills in what running takes, if anything is known of the program. Its error
+// is about settings that this model cannot be run with.
+func (p *planner) memory() (err error) {
 	if p.program == nil {
 		return nil
 	}
 	p.plan.Memory, err = p.z.planMemory(p.set, p.program)
-	if err != nil {
+	switch {
+	case errors.Is(err, fault.ErrUsage):
+		return err
+	case err != nil:
 		p.unknown("the memory: %v", err)
-	} else if p.plan.Memory.MachineBytes == 0 {
+	case p.plan.Memory.MachineBytes == 0:
 		p.unknown("the memory of this machine: the system does not tell")
 	}
 	return nil
@@ -295,199 +319,20 @@ func (p *planner) installed(ctx context.Context) (bool, error) {
 	}
 	defer pack.Close()
 	p.plan.Installed = true
-	_, p.plan.Gate = p.z.verdict(ctx, pack)
+	receipt, gate := p.z.verdict(ctx, pack)
+	p.plan.Gate = gate
 	p.plan.Source.Commit = r.Commit
 	p.plan.Pack = &PlanPack{SizeBytes: pack.SizeBytes(), From: "the installed pack", Assumptions: []string{}, Digest: pack.Digest()}
-	p.lies(p.dir, r.Sources, false)
-	if reference := r.Release.Reference; reference != nil {
-		p.lies(filepath.Join(p.dir, referenceDir), reference.Files, true)
+	p.lies(p.dir, r.Sources, PlanFile{})
+	if receipt != nil {
+		p.passedReference(r)
+	} else if err := p.reference(ctx, r); err != nil {
+		return true, err
 	}
 	if p.program, err = p.plugin.Run(ctx, zoo.RunRequest{Pack: pack.Info()}); err != nil {
 		p.plan.Problem = err.Error()
 	}
 	return true, context.Cause(ctx)
-}
-
-// lies enters which files of an installed release are in a folder: Pull does not need
-// them, and they take room all the same.
-func (p *planner) lies(dir string, files []catalog.File, reference bool) {
-	for _, f := range files {
-		file := PlanFile{Path: f.Path, Reference: reference}
-		if f.SizeBytes > 0 {
-			file.SizeBytes = &f.SizeBytes
-		}
-		if info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(f.Path))); err == nil && info.Mode().IsRegular() {
-			file.HaveBytes = info.Size()
-			p.kept += info.Size()
-		}
-		p.plan.Files = append(p.plan.Files, file)
-	}
-}
-
-// survey finds out which files are wanted, how large they are and where they are.
-func (p *planner) survey(ctx context.Context) error {
-	source := p.release.Source
-	// What an earlier pull of the release has seen binds, as it does for Pull.
-	known := make(map[string]catalog.File)
-	if r := p.record; r != nil && sameSource(r.Release.Source, source) {
-		for _, f := range r.Sources {
-			known[f.Path] = f
-		}
-		if r.Commit != "" {
-			source.Revision = r.Commit
-		}
-	}
-	wanted, err := p.wanted(ctx)
-	if err != nil {
-		return err
-	}
-	for i, f := range wanted {
-		wanted[i] = bind(f, known[f.Path])
-	}
-	list, revision, err := download.Survey(ctx, p.inquiry(source, wanted, p.dir))
-	if err != nil {
-		return err
-	}
-	if source.Kind == catalog.KindHub && !p.plan.Source.Pinned && catalog.IsCommit(revision) {
-		p.plan.Source.Commit = revision
-	}
-	p.sources = p.note(list)
-	if reason := unnamed(list); reason != "" {
-		p.unknown("which files hold the weights: %s", reason)
-		p.plan.Fetch.UnknownFiles++
-	}
-	if p.release.Reference == nil {
-		return nil
-	}
-	list, _, err = download.Survey(ctx, p.inquiry(*p.release.Reference, p.release.Reference.Files, filepath.Join(p.dir, referenceDir)))
-	if err != nil {
-		return err
-	}
-	first := len(p.plan.Files)
-	p.note(list)
-	for i := range p.plan.Files[first:] {
-		p.plan.Files[first+i].Reference = true
-	}
-	return nil
-}
-
-// unnamed says why it is not known which files hold the weights, or returns "".
-func unnamed(list []download.Found) string {
-	choice, index, shards := error(nil), false, false
-	for _, f := range list {
-		index = index || f.File.Path == checkpoint.IndexFile && f.Err == nil
-		shards = shards || filepath.Ext(f.File.Path) == filepath.Ext(checkpoint.WeightsFile) && !absent(f)
-		if absent(f) {
-			choice = f.Err
-		}
-	}
-	// A plugin that leaves open which of several files there is needs one of them.
-	found := slices.ContainsFunc(list, func(f download.Found) bool { return f.File.Optional && !absent(f) })
-	switch {
-	case index && !shards:
-		return checkpoint.IndexFile + ", which names them, is not here yet"
-	case choice != nil && !found:
-		return sizeProblem(choice)
-	}
-	return ""
-}
-
-// absent reports whether a file is one that need not be there, and is not.
-func absent(f download.Found) bool {
-	return f.File.Optional && f.Origin == "" && errors.Is(f.Err, fault.ErrNotFound)
-}
-
-// inquiry asks for files of a source that belong into a folder.
-func (p *planner) inquiry(source catalog.Source, files []catalog.File, dir string) download.Request {
-	return download.Request{Source: source, Files: files, Origins: p.origins, Dir: dir, Logger: p.set.logger, StallTimeout: planTimeout}
-}
-
-// wanted lists the files that the plugin asks for, with what it can see so far; without
-// a plugin those that the catalog lists.
-func (p *planner) wanted(ctx context.Context) ([]catalog.File, error) {
-	if p.plugin == nil {
-		return slices.Clone(p.release.Source.Files), nil
-	}
-	req := zoo.FetchRequest{Release: *p.release}
-	for _, dir := range append([]string{p.dir}, p.set.from...) {
-		if _, err := os.Stat(filepath.Join(dir, checkpoint.IndexFile)); err == nil {
-			req.Dir = dir
-			break
-		}
-	}
-	plan, err := p.plugin.Fetch(ctx, req)
-	if err != nil {
-		return nil, fmt.Errorf("files to fetch: %w", err)
-	}
-	return slices.Clone(plan.Files), catalog.ValidateFiles(plan.Files)
-}
-
-// note enters what was found into the plan, and returns the files with their sizes.
-func (p *planner) note(list []download.Found) []catalog.File {
-	var files []catalog.File
-	var reasons []string
-	unknown := make(map[string]int)
-	for _, f := range list {
-		if absent(f) {
-			continue
-		}
-		files = append(files, f.File)
-		file := PlanFile{Path: f.File.Path, HaveBytes: f.HaveBytes, From: f.Origin, Network: f.Network}
-		if size := f.File.SizeBytes; size > 0 || f.Err == nil {
-			file.SizeBytes = &size
-			left := max(0, size-f.HaveBytes)
-			p.left, p.kept = p.left+left, p.kept+size
-			if f.Origin != "" && !f.Network {
-				p.plan.Fetch.LocalBytes += left
-			} else {
-				p.plan.Fetch.NetworkBytes += left
-			}
-		} else {
-			p.plan.Fetch.UnknownFiles++
-			reason := sizeProblem(f.Err)
-			if unknown[reason]++; unknown[reason] == 1 {
-				reasons = append(reasons, reason)
-			}
-		}
-		if f.Err != nil {
-			file.Problem = f.Err.Error()
-			p.refused(f.Err)
-		}
-		p.plan.Files = append(p.plan.Files, file)
-	}
-	for _, reason := range reasons {
-		p.unknown("the size of %s: %s", counted(unknown[reason], "file"), reason)
-	}
-	return files
-}
-
-// sizeProblem says in short why a file's size is not known.
-func sizeProblem(err error) string {
-	var missing *download.MissingError
-	switch {
-	case errors.As(err, &missing) && !missing.Network:
-		return "not on this machine, and the hub must not be asked"
-	case errors.Is(err, fault.ErrNotFound):
-		return "nobody who was asked has it"
-	}
-	return err.Error()
-}
-
-// counted writes a number of things.
-func counted(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-// refused notes that the hub gives no files.
-func (p *planner) refused(err error) {
-	var access *download.AccessError
-	if errors.As(err, &access) && p.plan.Token.Refusal == "" {
-		p.plan.Token.Needed = true
-		p.plan.Token.Refusal, p.plan.Token.Hint = access.Error(), access.Hint()
-	}
 }
 
 // estimate asks the plugin what the pack will be. Its error is the context's.
@@ -517,32 +362,13 @@ func (p *planner) estimate(ctx context.Context) error {
 
 // config returns the checkpoint's config.json if it is on this machine, and says where shapes are from.
 func (p *planner) config(ctx context.Context) (config []byte, from string) {
-	const own = "the plugin's own figures of this model"
 	i := slices.IndexFunc(p.sources, func(f catalog.File) bool { return f.Path == zoo.ConfigFile })
-	if i < 0 {
-		return nil, own
-	}
-	file := p.sources[i]
-	right := func(data []byte, err error) bool {
-		return err == nil && len(data) <= maxConfigBytes && (file.SHA256 == "" || catalog.DigestOf(data).Hex() == file.SHA256)
-	}
-	if data, err := readAtMost(filepath.Join(p.dir, zoo.ConfigFile), maxConfigBytes); right(data, err) {
-		return data, "its config.json in the store"
-	}
-	for _, o := range p.origins {
-		if o.Network() {
-			continue
-		}
-		body, _, err := o.Open(ctx, p.release.Source, file, download.Position{})
-		if err != nil {
-			continue
-		}
-		data, err := io.ReadAll(io.LimitReader(body, maxConfigBytes+1))
-		if err = errors.Join(err, body.Close()); right(data, err) {
-			return data, "its config.json from " + o.Name()
+	if i >= 0 {
+		if data, place := p.read(ctx, p.sources[i], maxConfigBytes); data != nil {
+			return data, "its config.json " + place
 		}
 	}
-	return nil, own
+	return nil, "the plugin's own figures of this model"
 }
 
 // disk sums up what installing takes.
@@ -550,10 +376,10 @@ func (p *planner) disk() {
 	d := &p.plan.Disk
 	d.Dir = p.z.store.Home()
 	d.Complete = p.plan.Fetch.UnknownFiles == 0 && p.plan.Pack != nil
-	d.PeakBytes, d.KeptBytes = p.left, p.kept
+	d.PeakBytes, d.LinkableBytes, d.KeptBytes, d.WithoutCheckpointBytes = p.left, p.linkable, p.kept, p.adopted
 	if pack := p.plan.Pack; pack != nil {
 		d.KeptBytes += pack.SizeBytes
-		d.WithoutCheckpointBytes = pack.SizeBytes
+		d.WithoutCheckpointBytes += pack.SizeBytes
 		if pack.Estimated {
 			d.PeakBytes += pack.SizeBytes
 		}
@@ -566,8 +392,10 @@ func (p *planner) disk() {
 	}
 	d.FreeBytes = &free
 	switch {
-	case d.PeakBytes > free:
+	case d.PeakBytes-d.LinkableBytes > free:
 		d.Enough = No
+	case d.PeakBytes > free:
+		p.unknown("whether the disk is enough: that depends on whether %d bytes of files can be linked into the store", d.LinkableBytes)
 	case d.Complete:
 		d.Enough = Yes
 	}

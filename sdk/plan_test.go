@@ -48,7 +48,7 @@ const planOfDemo = `{
   ],
   "digest": "sha256:3a493d1f4e2d2e0864564a0019cd165b2a996f37c02ca038fe52038bc79c6b31"
  },
- "disk": {"dir": "", "peak": 7184324, "kept": 7184324, "without_checkpoint": 2664633, "complete": true, "free": null, "enough": "yes"},
+ "disk": {"dir": "", "peak": 7184324, "linkable": 0, "kept": 7184324, "without_checkpoint": 2664633, "complete": true, "free": null, "enough": "yes"},
  "memory": {
   "backend": "cpu", "weights": 2007936, "tables": 524288, "tables_resident": false, "buffers": 1710080,
   "context": 4096, "cache": "int8", "cache_bytes": 589824,
@@ -138,8 +138,10 @@ func TestPlanMemory(t *testing.T) {
 	if _, err := z.Plan(t.Context(), "demo", sdk.WithBackend("abacus")); !errors.Is(err, zoo.ErrUsage) {
 		t.Errorf("an unknown backend: %v", err)
 	}
-	if p, err := z.Plan(t.Context(), "demo", sdk.WithContext(1<<20)); err != nil || p.Memory != nil || len(p.Unknown) != 1 {
-		t.Errorf("a context that the model does not have: %+v, %v", p, err)
+	for _, n := range []int{1 << 20, -3} {
+		if p, err := z.Plan(t.Context(), "demo", sdk.WithContext(n)); p != nil || !errors.Is(err, zoo.ErrUsage) || zoo.Hint(err) == "" {
+			t.Errorf("a context of %d: %+v, %v", n, p, err)
+		}
 	}
 }
 
@@ -170,6 +172,128 @@ func TestPlanLeft(t *testing.T) {
 	}
 	if !strings.HasSuffix(p.Pack.From, "in the store") {
 		t.Errorf("shapes from %s", p.Pack.From)
+	}
+}
+
+// referenceBytes is the size of the demo's reference values.
+const referenceBytes = 7058 + 1554736 + 162081
+
+// TestPlanReference counts what the gate will compare with: nothing that is adopted has
+// to be fetched, and what is published has, if the pack has yet to pass.
+func TestPlanReference(t *testing.T) {
+	t.Parallel()
+	plan := func(z *sdk.Zoo) *sdk.Plan {
+		t.Helper()
+		p, err := z.Plan(t.Context(), "demo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	home := copied(t)
+	z := client(t, home)
+	if err := errors.Join(os.Remove(find(t, home, "/gate.json")), os.RemoveAll(filepath.Join(home, "checkpoints"))); err != nil {
+		t.Fatal(err)
+	}
+	p := plan(z)
+	if !p.Installed || p.Fetch.LocalBytes != referenceBytes || p.Disk.PeakBytes != referenceBytes || p.Disk.KeptBytes != p.Pack.SizeBytes+referenceBytes || p.Disk.WithoutCheckpointBytes != p.Pack.SizeBytes {
+		t.Errorf("ungated: %+v, %+v", p.Fetch, p.Disk)
+	}
+	// Then they lie where source files would, and are none.
+	if err := os.CopyFS(filepath.Join(home, "checkpoints", "demo", "1.0.0", ".reference"), os.DirFS(filepath.Join(installed(t), "checkpoints", "demo", "1.0.0", ".reference"))); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := z.Show(t.Context(), "demo"); err != nil || d.Model.Checkpoint {
+		t.Errorf("show: %+v, %v", d.Model, err)
+	}
+	if p = plan(z); p.Fetch.LocalBytes != 0 || p.Disk.PeakBytes != 0 || p.Disk.KeptBytes != p.Pack.SizeBytes+referenceBytes {
+		t.Errorf("ungated, with the values: %+v, %+v", p.Fetch, p.Disk)
+	}
+
+	long(t)
+	home = copied(t)
+	z = client(t, home)
+	if _, err := z.AdoptReference(t.Context(), "demo", reference(t, nil)); err != nil {
+		t.Fatal(err)
+	}
+	const adoptedBytes, sourceBytes = 7058 + 1554736, 2795816
+	adopted := func(p *sdk.Plan) (n int) {
+		for _, f := range p.Files {
+			if f.Adopted && f.Reference && f.HaveBytes == *f.SizeBytes {
+				n++
+			}
+		}
+		return n
+	}
+	p = plan(z)
+	if adopted(p) != 2 || p.Fetch != (sdk.PlanFetch{}) || p.Disk.WithoutCheckpointBytes != p.Pack.SizeBytes+adoptedBytes || p.Disk.KeptBytes != p.Pack.SizeBytes+sourceBytes+referenceBytes+adoptedBytes {
+		t.Errorf("adopted: %+v, %+v", p.Fetch, p.Disk)
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(home, "packs")), os.RemoveAll(filepath.Join(home, "checkpoints"))); err != nil {
+		t.Fatal(err)
+	}
+	p = plan(z)
+	if p.Installed || adopted(p) != 2 || p.Fetch.LocalBytes != sourceBytes || p.Disk.KeptBytes != p.Pack.SizeBytes+sourceBytes+adoptedBytes {
+		t.Errorf("adopted, to be made anew: %+v, %+v", p.Fetch, p.Disk)
+	}
+	// A pull would end at values that are damaged.
+	rewrite(t, filepath.Join(home, "references", "demo", "1.0.0", "reference.json"), []byte("{}"))
+	if p = plan(z); !strings.Contains(p.Problem, "damaged") {
+		t.Errorf("damaged: %+v", p)
+	}
+}
+
+// TestPlanLinks leaves open whether there is room for files that may be linked.
+func TestPlanLinks(t *testing.T) {
+	t.Parallel()
+	source := checkpoint(t)
+	z := client(t, t.TempDir(), plainCatalog(t), sdk.WithCheckpoint(source))
+	p, err := z.Plan(t.Context(), "plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := p.Disk; d.LinkableBytes != 2795816 || d.PeakBytes != p.Pack.SizeBytes+d.LinkableBytes || d.Enough != sdk.Yes {
+		t.Errorf("%+v", d)
+	}
+	if err := os.Truncate(filepath.Join(source, "model.safetensors"), *p.Disk.FreeBytes*2); err != nil {
+		t.Skipf("there are no files with holes: %v", err)
+	}
+	if p, err = z.Plan(t.Context(), "plain"); err != nil || p.Disk.Enough != sdk.Unknown || len(p.Unknown) != 1 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestPlanShards finds the files that an index names, wherever on this machine it is.
+func TestPlanShards(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("HF_HUB_CACHE", cache)
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	repo := filepath.Join(cache, "models--google--gemma-4-E4B-it-qat-q4_0-unquantized")
+	blobs, snapshot := filepath.Join(repo, "blobs"), filepath.Join(repo, "snapshots", commit)
+	tiny := filepath.Join("..", "plugins", "gemma4", "testdata", "e4b-tiny")
+	err := errors.Join(os.MkdirAll(filepath.Join(repo, "refs"), 0o755), os.MkdirAll(snapshot, 0o755),
+		os.WriteFile(filepath.Join(repo, "refs", "main"), []byte(commit), 0o644), os.CopyFS(blobs, os.DirFS(tiny)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	entries, err := os.ReadDir(blobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "golden") {
+			continue
+		}
+		info, err := e.Info()
+		if err := errors.Join(err, os.Symlink(filepath.Join("..", "..", "blobs", e.Name()), filepath.Join(snapshot, e.Name()))); err != nil {
+			t.Skip(err)
+		}
+		total += info.Size()
+	}
+	p, err := client(t, t.TempDir()).Plan(t.Context(), "gemma-4-e4b")
+	if err != nil || p.Fetch.LocalBytes != total || p.Fetch.UnknownFiles != 0 || !p.Disk.Complete || len(p.Unknown) != 0 || p.Source.Commit != commit {
+		t.Errorf("%d bytes: %+v, %v", total, p, err)
 	}
 }
 

@@ -24,11 +24,12 @@ func (a *app) planCommand() *cobra.Command {
 under which licence and whether a token is needed, how much it would fetch, how
 much room that takes on the disk, and how much memory the model needs to run.
 
-It fetches and writes nothing. File sizes are as the catalog and this machine
+It fetches nothing and leaves nothing behind. File sizes are as the catalog and this machine
 know them; for the others the hub is asked, for headers alone, unless --offline
 forbids it. What cannot be told is said to be unknown: whatever the hub answers,
-if it answers, the exit code is 0 once the name is found in the catalog. Whether
-disk and memory are enough is in the fields "enough" of --json.`,
+if it answers, the exit code is 0 once the name is found in the catalog and the
+model can be run with the options. Whether disk and memory are enough is in the
+fields "enough" of --json.`,
 		Example: `  zoo plan gemma-4-e2b
   zoo plan gemma-4-e4b@^1 --offline --context 8192
   zoo plan gemma-4-e2b --from ~/models/gemma-4-E2B-it-qat-mobile-transformers --json`,
@@ -85,7 +86,7 @@ func showPlan(w io.Writer, p *sdk.Plan) {
 	for _, key := range slices.Sorted(maps.Keys(p.Recipe)) {
 		line("recipe", "%s %s", key, p.Recipe[key])
 	}
-	if !p.Installed {
+	if !p.Installed || p.Fetch != (sdk.PlanFetch{}) {
 		fetch := fmt.Sprintf("%s over the network, %s from this machine", size(p.Fetch.NetworkBytes), size(p.Fetch.LocalBytes))
 		if n := p.Fetch.UnknownFiles; n > 0 {
 			fetch += ", and " + countOf(n, "file") + " of unknown size"
@@ -152,7 +153,10 @@ func planToken(t sdk.PlanToken) string {
 // planFile says what is known of a file.
 func planFile(f sdk.PlanFile) string {
 	parts := []string{f.Path}
-	if f.Reference {
+	switch {
+	case f.Adopted:
+		parts = append(parts, "adopted for the gate")
+	case f.Reference:
 		parts = append(parts, "for the gate")
 	}
 	switch {
@@ -180,14 +184,19 @@ func planDisk(line func(name, format string, args ...any), p *sdk.Plan) {
 	if !d.Complete {
 		atLeast = "at least "
 	}
-	if !p.Installed {
+	switch {
+	case d.LinkableBytes > 0:
+		line("disk", "%s%s while it is installed, source files and pack side by side; %s less if the files on this machine can be linked", atLeast, size(d.PeakBytes), size(d.LinkableBytes))
+	case !p.Installed:
 		line("disk", "%s%s while it is installed, source files and pack side by side", atLeast, size(d.PeakBytes))
+	case d.PeakBytes > 0:
+		line("disk", "%s%s more, for its gate", atLeast, size(d.PeakBytes))
 	}
-	pack := "unknown"
+	without := "unknown"
 	if p.Pack != nil {
-		pack = size(p.Pack.SizeBytes)
+		without = size(d.WithoutCheckpointBytes)
 	}
-	line("kept", "%s%s, or with --discard-checkpoint: %s", atLeast, size(d.KeptBytes), pack)
+	line("kept", "%s%s, or with --discard-checkpoint: %s", atLeast, size(d.KeptBytes), without)
 	if d.FreeBytes != nil {
 		line("free", "%s in %s, enough: %s", size(*d.FreeBytes), d.Dir, d.Enough)
 	}
