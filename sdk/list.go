@@ -300,13 +300,18 @@ func (z *Zoo) modelDetails(models *catalog.Catalog, release *catalog.Release, re
 	}
 	if record != nil {
 		d.Installed, d.Time, d.Commit, d.Files = true, &record.Installed, record.Commit, record.Sources
-		dir := z.checkpointDir(record)
-		d.Checkpoint = slices.ContainsFunc(record.Sources, func(f catalog.File) bool {
-			_, ok := regularSize(dir, f) // the folder keeps what gates compare with, too
-			return ok
-		})
+		d.Checkpoint = z.keepsCheckpoint(record)
 	}
 	return d
+}
+
+// keepsCheckpoint reports whether any source file of an installed version is kept in the store.
+func (z *Zoo) keepsCheckpoint(record *zoo.Record) bool {
+	dir := z.checkpointDir(record)
+	return slices.ContainsFunc(record.Sources, func(f catalog.File) bool {
+		_, ok := regularSize(dir, f) // the folder keeps what gates compare with, too
+		return ok
+	})
 }
 
 // referenceDetails describes the reference values of a release; record is nil when it is not installed.

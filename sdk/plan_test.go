@@ -206,6 +206,9 @@ func TestPlanReference(t *testing.T) {
 	if d, err := z.Show(t.Context(), "demo"); err != nil || d.Model.Checkpoint {
 		t.Errorf("show: %+v, %v", d.Model, err)
 	}
+	if v, err := z.Verify(t.Context(), "demo"); err != nil || v.Checkpoint {
+		t.Errorf("verify: %+v, %v", v, err)
+	}
 	if p = plan(z); p.Fetch.LocalBytes != 0 || p.Disk.PeakBytes != 0 || p.Disk.KeptBytes != p.Pack.SizeBytes+referenceBytes {
 		t.Errorf("ungated, with the values: %+v, %+v", p.Fetch, p.Disk)
 	}

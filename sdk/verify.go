@@ -120,10 +120,10 @@ func blame(err error, v *Verified) error {
 
 // verifyCheckpoint reads the source files of a record.
 func (z *Zoo) verifyCheckpoint(ctx context.Context, v *Verified, record *zoo.Record) error {
-	dir := z.checkpointDir(record)
-	if !exists(dir) {
+	if !z.keepsCheckpoint(record) {
 		return nil
 	}
+	dir := z.checkpointDir(record)
 	v.Checkpoint = true
 	total := int64(0)
 	for _, f := range record.Sources {
