@@ -27,13 +27,13 @@ var rows = [][]string{
 	{"catalog", "quant", "tokenizer", "chat"},
 	{"download", "program"},
 	{"checkpoint", "checkpoint/litertlm", "backends"},
-	{"checkpoint/litertlm/litertlmtest", "backends/cpu/kernels"},
+	{"checkpoint/gguf", "checkpoint/litertlm/litertlmtest", "backends/cpu/kernels"},
 	{"zoo", "backends/cpu", "backends/metal", "backends/backendtest"},
 	{"backends/metal/metaltest"},
 	{"engine"},
 	{"gate"},
-	{"plugins/gemma4"},
-	{"plugins/gemma4e2b", "plugins/gemma4e4b", "plugins/gemma4/gemma4test"},
+	{"plugins/gemma4", "plugins/rpc/pluginpb"},
+	{"plugins/gemma4e2b", "plugins/gemma4e4b", "plugins/gemma4/gemma4test", "plugins/rpc"},
 	{"sdk"},
 	{"cmd/zoo/..."},
 }
@@ -52,11 +52,13 @@ var fences = []fence{
 	{"github.com/nlpodyssey/safetensors/...", []string{"checkpoint"}, "checkpoint is the one wrapper, which checks first"},
 	{"github.com/progrium/darwinkit/...", []string{"backends/metal"}, "only the Metal driver talks to Apple's frameworks"},
 	{"github.com/hashicorp/go-plugin/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
+	{"github.com/hashicorp/go-hclog/...", []string{"plugins/rpc"}, "everything else logs to log/slog"},
 	{"google.golang.org/grpc/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
+	{"google.golang.org/protobuf/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
 	{"github.com/spf13/...", []string{"cmd/zoo"}, "libraries take options, not flags or files"},
 	{"net/http", []string{"download", "server"}, "one package fetches and one serves"},
 	{"os/exec", []string{"plugins/rpc", "backends/metal/metaltest"}, "nothing from outside chooses a command, and only tests run a compiler"},
-	{"unsafe", []string{"backends", "internal/mmap"}, "memory is touched unchecked only where kernels and mappings need it"},
+	{"unsafe", []string{"backends", "internal/mmap", "plugins/rpc/pluginpb"}, "memory is touched unchecked only where kernels, mappings and generated code need it"},
 }
 
 // platforms are the environments for go list that together see every file.
