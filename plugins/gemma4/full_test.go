@@ -51,9 +51,9 @@ func TestFullSize(t *testing.T) {
 		stepMB int64
 	}{
 		{"e2b-mobile", gemma4e2b.New(), e2b, gemma4test.E2BOptions(), nil, "gemma-4-e2b", backends.CacheInt8, 795},
-		{"e2b-q4_0", gemma4e2b.New(), e2b.WithFloats(), gemma4test.Options{}, q4_0, "gemma-4-e2b-q4_0", backends.CacheFloat, 1320},
-		{"e4b-mobile", gemma4e4b.New(), e4b, gemma4test.E2BOptions(), nil, "gemma-4-e4b-mobile", backends.CacheInt8, 2100},
-		{"e4b-q4_0", gemma4e4b.New(), e4b.WithFloats(), gemma4test.Options{Shards: 4, SharedKV: true}, q4_0, "gemma-4-e4b", backends.CacheFloat, 2540},
+		{"e2b-q4_0", gemma4e2b.New(), e2b.WithFloats(), gemma4test.Options{}, q4_0, "gemma-4-e2b-q4_0", backends.CacheFloat, 1301},
+		{"e4b-mobile", gemma4e4b.New(), e4b, gemma4test.E2BOptions(), nil, "gemma-4-e4b-mobile", backends.CacheInt8, 2229},
+		{"e4b-q4_0", gemma4e4b.New(), e4b.WithFloats(), gemma4test.Options{Shards: 4, SharedKV: true}, q4_0, "gemma-4-e4b", backends.CacheFloat, 2651},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir, err := os.MkdirTemp(*fullDir, "zoo-full-")
