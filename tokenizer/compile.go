@@ -21,6 +21,11 @@ func Compile(src []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.compile()
+}
+
+// compile writes the compiled form.
+func (s *source) compile() ([]byte, error) {
 	l := new(layout)
 	s.writePieces(l)
 	if err := s.writeSlots(l); err != nil {
@@ -141,7 +146,7 @@ func (s *source) writeSlots(l *layout) error {
 	}
 	table, ok := spread(entries, homes, emptySlot)
 	if !ok {
-		return sourceError("model.vocab", "too many pieces share a hash")
+		return sourceError("vocabulary", "too many pieces share a hash")
 	}
 	b := make([]byte, 0, 4*len(table))
 	for _, v := range table {
@@ -157,8 +162,12 @@ func (s *source) writeSlots(l *layout) error {
 func (s *source) writeMerges(l *layout) error {
 	merged := make([]byte, 0, 4*len(s.merges))
 	ranks := make(map[uint64]int, len(s.merges))
-	for rank, m := range s.merges {
+	rank := 0
+	for n, m := range s.merges {
 		merged = binary.LittleEndian.AppendUint32(merged, uint32(m[2]))
+		if !s.scored || n == 0 || s.merges[n-1][2] != m[2] {
+			rank = n
+		}
 		ranks[mergeKey(m[0], m[1])] = rank
 	}
 	homes := mergeHomes(uint32(len(s.merges)))
@@ -168,7 +177,7 @@ func (s *source) writeMerges(l *layout) error {
 	}
 	table, ok := spread(entries, homes, emptyMerge)
 	if !ok {
-		return sourceError("model.merges", "too many pairs share a hash")
+		return sourceError("merges", "too many pairs share a hash")
 	}
 	b := make([]byte, 0, 8*len(table))
 	for _, v := range table {

@@ -153,6 +153,10 @@ func TestCompileRejects(t *testing.T) {
 		{"piece too long", piece(strings.Repeat("x", 513), 5), "model.vocab"},
 		{"piece that mixes spaces", piece("a ▁", 5), "model.vocab"},
 		{"byte piece missing", func(_, m object) { delete(m["vocab"].(object), "<0x80>") }, "<0x80>"},
+		{"space missing", func(_, m object) {
+			delete(m["vocab"].(object), "▁")
+			m["merges"] = []any{}
+		}, "▁"},
 		{"no merges", dropModel("merges"), "merges"},
 		{"merges is an object", setModel("merges", object{}), "model.merges"},
 		{"merge of one", merge("ab"), "is not a pair"},

@@ -1,15 +1,17 @@
 // Package tokenizer turns text into the token ids of a model and back, by the
 // byte-fallback BPE of the Gemma family, with the very ids of the Hugging Face
-// tokenizers library.
+// tokenizers library or, for a vocabulary of SentencePiece, of that.
 //
 // # Data flow
 //
-//	tokenizer.json --Compile--> compiled bytes --Open--> Tokenizer
+//	tokenizer.json --Compile-------> compiled bytes --Open--> Tokenizer
+//	vocabulary     --CompilePieces-/
 //	text, Markers  --Encode---> ids
 //	ids            --Decode, Stream--> text
 //
 // Compile is done once, when a checkpoint is converted. It refuses every
-// tokenizer.json whose pipeline is not exactly the one below, and its result is
+// tokenizer.json whose pipeline is not exactly the one below, as CompilePieces refuses
+// a vocabulary that would need another, and its result is
 // the same on every machine. Open uses that result in place, typically as a
 // memory-mapped file: no JSON is parsed and no table is built.
 //
@@ -33,6 +35,17 @@
 // takes a Markers value: with MarkersAreText no added token comes out, neither
 // because its spelling is recognised nor as the outcome of merges, except for
 // those that consist of white space: the runs of newlines and tabs are how the
-// model knows plain text. EncodeParts does the same for text that is composed
+// model knows plain text. SentencePiece tells both kinds apart itself: its control
+// pieces are markers, and its user-defined ones, among which may be tags such as
+// <b>, belong to every text. EncodeParts does the same for text that is composed
 // of parts of both kinds, without leaving a trace where they meet.
+//
+// # llama.cpp
+//
+// llama.cpp reads SentencePiece's vocabularies, too, and gives the same ids but for
+// two things, in which this package is with SentencePiece: where a text itself has
+// "▁", it takes a run of them for no spaces, and some user-defined pieces that look like
+// the end of a text, such as </s>, count as control pieces there. Of bytes that are
+// not valid UTF-8 it keeps the bytes; SentencePiece makes one U+FFFD of each, where
+// Encode makes one of several that begin a character.
 package tokenizer

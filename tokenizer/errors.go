@@ -6,12 +6,14 @@ import (
 	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
-// SourceError reports a tokenizer.json that is malformed, or that asks for
-// something this package does not implement exactly. It matches
-// fault.ErrIntegrity.
+// SourceError reports a tokenizer.json or a SentencePiece vocabulary that is
+// malformed, or that asks for something this package does not implement exactly.
+// It matches fault.ErrIntegrity.
 type SourceError struct {
+	// Pieces says that a SentencePiece vocabulary is concerned.
+	Pieces bool
 	// Part names the offending part of the file, such as "normalizer" or
-	// "model.merges[12]"; it is empty when the file is not readable at all.
+	// "model.merges[12]" or "pieces[12]"; it is empty when the file is not readable at all.
 	Part string
 	// Problem says what is wrong with it.
 	Problem string
@@ -22,6 +24,9 @@ type SourceError struct {
 // Error describes the part and what is wrong with it.
 func (e *SourceError) Error() string {
 	msg := "tokenizer.json: "
+	if e.Pieces {
+		msg = "SentencePiece vocabulary: "
+	}
 	if e.Part != "" {
 		msg += e.Part + ": "
 	}
@@ -40,6 +45,9 @@ func (e *SourceError) Unwrap() error { return e.Err }
 
 // Hint tells which tokenizer files can be used.
 func (e *SourceError) Hint() string {
+	if e.Pieces {
+		return "use the file published with the checkpoint; only SentencePiece's BPE with a piece for every byte is supported"
+	}
 	return "use the tokenizer.json published with the checkpoint; only byte-fallback BPE in the layout that package tokenizer describes is supported"
 }
 

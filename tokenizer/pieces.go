@@ -8,7 +8,7 @@ import (
 // VocabSize returns the largest id plus one.
 func (t *Tokenizer) VocabSize() int { return len(t.flags) }
 
-// ID returns the id of a piece as tokenizer.json spells it: "▁the", "<eos>",
+// ID returns the id of a piece as its source spells it: "▁the", "<eos>",
 // "<0x0A>". It reports false when there is no such piece.
 func (t *Tokenizer) ID(piece string) (int32, bool) {
 	text, literal := textForm(piece)
@@ -23,7 +23,7 @@ func (t *Tokenizer) ID(piece string) (int32, bool) {
 	return max(id, 0), id >= 0
 }
 
-// Piece returns the piece with this id as tokenizer.json spells it, or "" when
+// Piece returns the piece with this id as its source spells it, or "" when
 // there is none.
 func (t *Tokenizer) Piece(id int32) string {
 	if !t.has(id) {
@@ -46,7 +46,8 @@ func (t *Tokenizer) IsAdded(id int32) bool {
 }
 
 // IsMarker reports whether id is an added token that plain text never becomes:
-// all of them but those that are nothing but white space.
+// all of them but those that are nothing but white space, and SentencePiece's
+// user-defined pieces.
 func (t *Tokenizer) IsMarker(id int32) bool {
 	return t.has(id) && t.flags[id]&flagGuarded != 0
 }

@@ -21,12 +21,18 @@ const (
 	maxSourceBytes = 512 << 20
 )
 
-// source is what Compile needs of a tokenizer.json.
+// source is what Compile needs of a tokenizer.json, or CompilePieces of a vocabulary.
 type source struct {
 	pieces []string // by id; "" where an id is not in use
 	ids    map[string]int32
 	merges [][3]int32 // left, right and merged id, by rank
 	added  []added    // in the order of the file
+	// scored says that rules are ranked by what they yield: neighbouring rules of one
+	// outcome share a rank, so that of those the leftmost in the text comes first.
+	scored bool
+	// spaced says that added tokens are found in a text whose spaces may be written as
+	// "▁": their own are spaces.
+	spaced bool
 }
 
 // added is an entry of added_tokens.
@@ -34,15 +40,17 @@ type added struct {
 	id      int32
 	text    string
 	special bool
+	// open marks a token that belongs to every text.
+	open bool
 }
 
 // guarded reports whether the token must never come out of text that was not
-// written by the template's author: all added tokens but those that are
-// nothing but white space, which are ordinary layout.
+// written by the template's author: all added tokens but those that belong to
+// every text, and those that are nothing but white space, which are ordinary layout.
 func (a added) guarded() bool {
-	return a.special || strings.ContainsFunc(a.text, func(r rune) bool {
+	return !a.open && (a.special || strings.ContainsFunc(a.text, func(r rune) bool {
 		return !unicode.IsSpace(r) && string(r) != space
-	})
+	}))
 }
 
 // parser walks a tokenizer.json once, from front to back.

@@ -118,12 +118,19 @@ func (t *Tokenizer) checkPieces() error {
 			return formatError("flags", "added token %d is empty", id)
 		}
 		first := text[0]
-		if first == ' ' && flags&flagLiteral == 0 {
-			first = space[0]
+		places := []byte{first}
+		if first == ' ' {
+			// A literal space may be written as "▁", too: the trie tells.
+			places = []byte{first, space[0]}
+			if flags&flagLiteral == 0 {
+				places = places[1:]
+			}
 		}
-		t.starts[0][first] = true
-		if flags&flagGuarded == 0 {
-			t.starts[1][first] = true
+		for _, c := range places {
+			t.starts[0][c] = true
+			if flags&flagGuarded == 0 {
+				t.starts[1][c] = true
+			}
 		}
 		if flags&flagSpecial != 0 {
 			t.specials = append(t.specials, int32(id))

@@ -55,37 +55,66 @@ func (t trie) check(ids uint32) error {
 func (s *source) writeNodes(l *layout) {
 	tokens := slices.Clone(s.added)
 	slices.SortFunc(tokens, func(a, b added) int { return strings.Compare(a.text, b.text) })
-	// A node stands for the tokens that share its prefix.
+	// A node stands for the tokens that share its prefix. One at which a "▁" ends has
+	// the children of its twin, at which a space ends.
 	type node struct {
-		tokens []added
-		depth  int
-		label  byte
+		tokens  []added
+		depth   int
+		label   byte
+		twin    int // the twin of the node at which the "▁" will end, or 0
+		spelled int // how many bytes of the "▁" have been read
 	}
 	queue := []node{{tokens: tokens}}
 	var b []byte
 	for at := 0; at < len(queue); at++ {
 		n := queue[at]
+		if n.spelled == len(space) {
+			twin := trie(b)
+			first, id, children := twin.word(uint32(n.twin), 0), twin.word(uint32(n.twin), 1), twin.word(uint32(n.twin), 2)>>8
+			b = appendNode(b, first, id, children, n.label)
+			continue
+		}
 		var id uint32
 		rest := n.tokens
 		if len(rest) > 0 && len(rest[0].text) == n.depth {
 			id = uint32(rest[0].id) + 1
 			rest = rest[1:]
 		}
-		first := len(queue)
+		first, twin := len(queue), n.twin
 		for len(rest) > 0 {
 			c, end := rest[0].text[n.depth], 1
 			for end < len(rest) && rest[end].text[n.depth] == c {
 				end++
 			}
-			queue = append(queue, node{rest[:end], n.depth + 1, c})
+			if c == ' ' && s.spaced {
+				twin = len(queue)
+			}
+			queue = append(queue, node{tokens: rest[:end], depth: n.depth + 1, label: c})
 			rest = rest[end:]
 		}
-		b = binary.LittleEndian.AppendUint32(b, uint32(first))
-		b = binary.LittleEndian.AppendUint32(b, id)
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(queue)-first)<<8|uint32(n.label))
+		if twin > 0 {
+			// The next byte of the "▁" may be that of other tokens' characters, too.
+			c := space[n.spelled]
+			i := first
+			for i < len(queue) && queue[i].label < c {
+				i++
+			}
+			if i == len(queue) || queue[i].label != c {
+				queue = slices.Insert(queue, i, node{depth: n.depth + 1, label: c})
+			}
+			queue[i].twin, queue[i].spelled = twin, n.spelled+1
+		}
+		b = appendNode(b, uint32(first), id, uint32(len(queue)-first), n.label)
 	}
 	l.counts[countNodes] = uint32(len(queue))
 	l.sections[sectionNodes] = b
+}
+
+// appendNode appends the three words of a node.
+func appendNode(b []byte, first, id, children uint32, label byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, first)
+	b = binary.LittleEndian.AppendUint32(b, id)
+	return binary.LittleEndian.AppendUint32(b, children<<8|uint32(label))
 }
 
 // match returns the longest added token at the start of text and its length,

@@ -72,8 +72,12 @@ func (s *source) placePieces() error {
 }
 
 // checkBytes checks that every byte has a piece, and none of these pieces is an
-// added token: Encode must always be able to spell a text out.
+// added token: Encode must always be able to spell a text out. The space needs a
+// piece, too, as what would be spelled is "▁".
 func (s *source) checkBytes() error {
+	if _, ok := s.ids[space]; !ok {
+		return sourceError("model.vocab", "the piece %q is missing", space)
+	}
 	for b := range 256 {
 		if _, ok := s.ids[bytePiece(byte(b))]; !ok {
 			return sourceError("model.vocab", "the byte piece %q is missing", bytePiece(byte(b)))
