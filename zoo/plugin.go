@@ -27,6 +27,15 @@ type Plugin interface {
 	Run(ctx context.Context, req RunRequest) (*program.Program, error)
 }
 
+// Resolver is what a plugin also implements if only asking tells which of the optional
+// interfaces it has, [Synthesizer] and [Estimator], such as one in another process. A
+// [Registry] hands out what Resolve returns in its place.
+type Resolver interface {
+	Plugin
+	// Resolve asks, and returns the same plugin as a value that has exactly those interfaces.
+	Resolve(ctx context.Context) (Plugin, error)
+}
+
 // Description tells who a plugin is.
 type Description struct {
 	// Name is the name that catalogs use, such as "gemma4e2b".

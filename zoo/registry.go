@@ -106,6 +106,11 @@ func (r *Registry) describe(ctx context.Context) ([]registered, error) {
 		if err != nil {
 			return nil, fmt.Errorf("plugin %q has version %q, which is not semantic: %w", about.Name, about.Version, fault.ErrUsage)
 		}
+		if r, ok := p.(Resolver); ok {
+			if p, err = r.Resolve(ctx); err != nil {
+				return nil, fmt.Errorf("plugin %q: %w", about.Name, err)
+			}
+		}
 		known = append(known, registered{p, about, version})
 	}
 	slices.SortFunc(known, func(a, b registered) int {

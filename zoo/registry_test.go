@@ -121,3 +121,33 @@ func TestRegistryAsksAgain(t *testing.T) {
 		t.Errorf("asked %d times", p.asked)
 	}
 }
+
+// resolvingPlugin turns out to be a synthesizer.
+type resolvingPlugin struct {
+	*fakePlugin
+	err error
+}
+
+func (p resolvingPlugin) Resolve(context.Context) (zoo.Plugin, error) {
+	return struct {
+		zoo.Plugin
+		zoo.Synthesizer
+	}{Plugin: p.fakePlugin}, p.err
+}
+
+func TestRegistryResolves(t *testing.T) {
+	about := zoo.Description{Name: "a", Version: "1.0.0"}
+	for _, want := range []error{nil, errors.New("gone")} {
+		r, err := zoo.NewRegistry(resolvingPlugin{&fakePlugin{about: about}, want})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plugin, got, err := r.Find(t.Context(), catalog.PluginRef{Name: "a"})
+		if !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+		if _, ok := plugin.(zoo.Synthesizer); ok != (want == nil) || want == nil && got != about {
+			t.Errorf("found %T %+v", plugin, got)
+		}
+	}
+}

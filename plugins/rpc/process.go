@@ -1,0 +1,271 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/plugins/rpc/pluginpb"
+)
+
+// maxSocketDirBytes bounds the folder of a socket: systems take paths of little more than 100 bytes.
+const maxSocketDirBytes = 84
+
+// process is one life of a plugin's program.
+type process struct {
+	opts Options
+	log  *logbook
+	// ready is closed when the plugin can be called or could not be started, which err then says.
+	ready chan struct{}
+	err   error
+	conn  pluginpb.PluginClient
+	// calls counts the calls that are going on.
+	calls atomic.Int64
+	// over is closed when no further call is to use the process.
+	over     chan struct{}
+	overOnce sync.Once
+	// ended is closed when nothing is left of the process.
+	ended chan struct{}
+
+	mu     sync.Mutex
+	child  *child // nil until there is one
+	reason string // why the host ended it, or ""
+}
+
+// startProcess starts the program in the background.
+func startProcess(opts Options) *process {
+	p := &process{
+		opts:  opts,
+		log:   &logbook{logger: opts.Logger.With("plugin", opts.name())},
+		ready: make(chan struct{}),
+		over:  make(chan struct{}),
+		ended: make(chan struct{}),
+	}
+	go p.run()
+	return p
+}
+
+// run is the life of the process.
+func (p *process) run() {
+	defer close(p.ended)
+	client := p.configure()
+	slow := time.AfterFunc(p.opts.StartTimeout, func() {
+		p.stop(fmt.Sprintf("it did not start within %v", p.opts.StartTimeout))
+	})
+	conn, err := p.connect(client)
+	if !slow.Stop() && err == nil {
+		err = errors.New(p.ending())
+	}
+	child := p.running()
+	if err != nil {
+		p.stop(startFailed)
+		if child != nil {
+			<-child.drained
+		}
+		p.err = p.startError(err)
+		close(p.ready)
+	} else {
+		p.conn = pluginpb.NewPluginClient(conn)
+		close(p.ready)
+		go p.watch(grpc_health_v1.NewHealthClient(conn), child)
+	}
+	if child == nil {
+		return
+	}
+	<-child.exited
+	p.retire()
+	<-child.drained
+	client.Kill() // the process is gone; this ends what go-plugin has running beside it
+	_ = os.RemoveAll(child.dir)
+}
+
+// configure makes go-plugin's client.
+func (p *process) configure() *plugin.Client {
+	chatter := &lineWriter{line: func(line []byte) { p.log.logger.Debug(clean(string(bytes.TrimSpace(line)), maxLineBytes)) }}
+	stdout := &lineWriter{line: func(line []byte) { p.log.add(line, slog.LevelDebug) }}
+	stderr := &lineWriter{line: func(line []byte) { p.log.add(line, slog.LevelInfo) }}
+	return plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  handshake,
+		VersionedPlugins: wire{}.versions(),
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		RunnerFunc:       p.prepare,
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: p.opts.TempDir},
+		StartTimeout:     2 * p.opts.StartTimeout, // a longer one than run's, which also covers what comes after
+		SyncStdout:       stdout,
+		SyncStderr:       stderr,
+		Logger:           hclog.New(&hclog.LoggerOptions{Output: chatter, Level: hclog.Debug, DisableTime: true}),
+		GRPCDialOptions:  []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxRequest))},
+	})
+}
+
+// prepare checks the program and makes the runner of its process. spec has the
+// variables that go-plugin's other end needs.
+func (p *process) prepare(_ hclog.Logger, spec *exec.Cmd, dir string) (runner.Runner, error) {
+	c := newChild(p.opts.Path, dir, append(environment(p.opts.Env, dir), spec.Env...), p.opts.Limits, p.log)
+	err := p.opts.verify()
+	if err == nil && len(dir) > maxSocketDirBytes {
+		err = fault.WithHint(fmt.Errorf("%w: the path of the temporary folder %q is too long for a socket", fault.ErrUsage, dir), "set TMPDIR to a folder with a short path")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && p.reason != "" {
+		err = errors.New(p.reason)
+	}
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	p.child = c
+	return c, nil
+}
+
+// connect starts the program and connects to it.
+func (p *process) connect(client *plugin.Client) (*grpc.ClientConn, error) {
+	protocol, err := client.Client()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := protocol.Dispense(service)
+	if err != nil {
+		return nil, err
+	}
+	return raw.(*grpc.ClientConn), nil
+}
+
+// running returns the child, or nil if there is none.
+func (p *process) running() *child {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.child
+}
+
+// startError puts together why the program could not be started.
+func (p *process) startError(err error) error {
+	p.mu.Lock()
+	reason, child := p.reason, p.child
+	p.mu.Unlock()
+	if sum, ok := errors.AsType[*ChecksumError](err); ok {
+		return sum
+	}
+	switch {
+	case child != nil && child.refused != nil && !errors.Is(child.refused, errSilent):
+		err = child.refused
+	case reason != "" && reason != startFailed:
+		err = errors.New(reason)
+	case child != nil && child.refused != nil:
+		err = fmt.Errorf("%w: %s", child.refused, child.reason())
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%w: %w", fault.ErrNotFound, err)
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("%w: %w", fault.ErrNotPermitted, err)
+	}
+	return &StartError{Plugin: p.opts.Path, Err: err, Log: p.log.lines()}
+}
+
+// retire keeps further calls from the process.
+func (p *process) retire() { p.overOnce.Do(func() { close(p.over) }) }
+
+// stop kills the process with all that it has started. The first reason counts.
+func (p *process) stop(reason string) {
+	if child := p.blame(reason); child != nil {
+		child.signal()
+	}
+}
+
+// blame notes why the host ends the process, and returns the child, if there is one yet.
+func (p *process) blame(reason string) *child {
+	p.retire()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reason == "" {
+		p.reason = reason
+	}
+	return p.child
+}
+
+// close ends the process, which may do so itself, and waits until it is gone.
+func (p *process) close() {
+	if child := p.blame(closedReason); child != nil {
+		child.hangUp()
+		select {
+		case <-child.exited:
+		case <-time.After(p.opts.StopTimeout):
+		}
+		child.signal()
+	}
+	<-p.ended
+}
+
+// ending says why the process has ended.
+func (p *process) ending() string {
+	p.mu.Lock()
+	reason, child := p.reason, p.child
+	p.mu.Unlock()
+	if reason == "" && child != nil {
+		<-child.exited
+		reason = child.reason()
+	}
+	return reason
+}
+
+// watch kills the process if it stops to answer while calls are going on.
+func (p *process) watch(health grpc_health_v1.HealthClient, child *child) {
+	every := time.NewTicker(p.opts.HangTimeout / 2)
+	defer every.Stop()
+	for {
+		select {
+		case <-child.exited:
+			return
+		case <-every.C:
+		}
+		if p.calls.Load() == 0 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), p.opts.HangTimeout)
+		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: plugin.GRPCServiceName})
+		late := ctx.Err() != nil
+		cancel()
+		if err != nil && late {
+			p.stop(fmt.Sprintf("it did not answer for %v", p.opts.HangTimeout))
+		}
+	}
+}
+
+// verify checks the program's bytes against what is pinned.
+func (o Options) verify() error {
+	if o.SHA256 == "" {
+		return nil
+	}
+	want, err := hex.DecodeString(o.SHA256)
+	if err != nil || len(want) != sha256.Size {
+		return fmt.Errorf("%w: sha256 %.80q is not 64 hexadecimal digits", fault.ErrUsage, o.SHA256)
+	}
+	secure := plugin.SecureConfig{Checksum: want, Hash: sha256.New()}
+	same, err := secure.Check(o.Path)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return &ChecksumError{Plugin: o.Path, Want: o.SHA256}
+	}
+	return nil
+}

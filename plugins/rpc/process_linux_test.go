@@ -1,0 +1,292 @@
+package rpc_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/zoo-sdk/zoo/plugins/rpc"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// limits spells the limits of this process out.
+func limits() string {
+	var out []string
+	for _, resource := range []int{unix.RLIMIT_CORE, unix.RLIMIT_NOFILE, unix.RLIMIT_DATA} {
+		var l unix.Rlimit
+		if err := unix.Getrlimit(resource, &l); err != nil {
+			return err.Error()
+		}
+		out = append(out, fmt.Sprint(l.Max))
+	}
+	return strings.Join(out, " ")
+}
+
+// processID returns the process of a client.
+func processID(t *testing.T, c *rpc.Client) int {
+	t.Helper()
+	dir, err := do(t.Context(), t, c, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number(t, word(t, dir, "pid"))
+}
+
+// number parses a process's number.
+func number(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// gone waits until there is no such process any more, not even a zombie.
+func gone(t *testing.T, pid int, wait time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
+		if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			return
+		}
+		if time.Now().After(end) {
+			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			t.Fatalf("process %d is still there:\n%s", pid, status)
+		}
+	}
+}
+
+// TestKilled kills the process during a call, and between calls.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain")
+	dir, ended := t.TempDir(), make(chan error)
+	go func() {
+		_, err := c.Convert(t.Context(), zoo.ConvertRequest{Dir: dir, Recipe: map[string]string{"do": "wait"}})
+		ended <- err
+	}()
+	pid := number(t, word(t, dir, "pid"))
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	var crash *rpc.CrashError
+	if err := <-ended; !errors.As(err, &crash) || crash.Reason != "signal: killed" {
+		t.Errorf("error %v", err)
+	}
+	gone(t, pid, 0)
+	for range 5 {
+		pid = processID(t, c)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		works(t, c) // at once, though the host may not have noticed
+		gone(t, pid, 0)
+	}
+}
+
+// halt stops a process and waits until all its threads have stopped.
+func halt(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	running := func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("threads of %d: %v, %v", pid, threads, err)
+		}
+		for _, name := range threads {
+			if status, err := os.ReadFile(name); err == nil && !strings.Contains(string(status), "T (stopped)") {
+				return true
+			}
+		}
+		return false
+	}
+	for running() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestStopped lets the process hang during a call that has a deadline.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain", func(o *rpc.Options) { o.StopTimeout = 200 * time.Millisecond })
+	pid := processID(t, c)
+	halt(t, pid)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, err := c.Describe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("the call took %v", took)
+	}
+	gone(t, pid, 0)
+	works(t, c)
+}
+
+// TestHang lets the process hang during a call that may take for ever.
+func TestHang(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain", func(o *rpc.Options) { o.HangTimeout = 500 * time.Millisecond })
+	dir, ended := t.TempDir(), make(chan error)
+	go func() {
+		_, err := c.Convert(t.Context(), zoo.ConvertRequest{Dir: dir, Recipe: map[string]string{"do": "wait"}})
+		ended <- err
+	}()
+	pid := number(t, word(t, dir, "pid"))
+	halt(t, pid)
+	var crash *rpc.CrashError
+	if err := <-ended; !errors.As(err, &crash) || crash.Reason != "it did not answer for 500ms" {
+		t.Errorf("error %v", err)
+	}
+	gone(t, pid, 0)
+	// A request that the process has never had goes to the next one.
+	pid = processID(t, c)
+	halt(t, pid)
+	works(t, c)
+	gone(t, pid, 0)
+}
+
+// TestGroup checks that nothing that a plugin has started outlives it.
+func TestGroup(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, c *rpc.Client, pid int){
+		"closed": func(t *testing.T, c *rpc.Client, _ int) { _ = c.Close() },
+		"killed": func(t *testing.T, c *rpc.Client, pid int) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		},
+		"stopped and closed": func(t *testing.T, c *rpc.Client, pid int) {
+			halt(t, pid)
+			_ = c.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			temp, err := os.MkdirTemp("", "zoo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(temp)
+			c, _ := start(t, "plain", func(o *rpc.Options) { o.TempDir, o.StopTimeout = temp, 300*time.Millisecond })
+			dir, err := do(t.Context(), t, c, "family")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid := number(t, word(t, dir, "pid"))
+			end(t, c, pid)
+			gone(t, pid, 5*time.Second)
+			// The child is no child of this process: whoever inherits it may reap it late.
+			child := word(t, dir, "child")
+			for range 1000 {
+				if status, err := os.ReadFile("/proc/" + child + "/status"); err != nil || strings.Contains(string(status), "Z (zombie)") {
+					break
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			if status, err := os.ReadFile("/proc/" + child + "/status"); err == nil && !strings.Contains(string(status), "Z (zombie)") {
+				t.Errorf("the plugin's child lives on:\n%s", status)
+			}
+			_ = c.Close()
+			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestInterrupt sends a plugin what a terminal sends.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain")
+	if _, err := do(t.Context(), t, c, "interrupt"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLimits looks at the limits of the process.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain", func(o *rpc.Options) { o.Limits.OpenFiles, o.Limits.MemoryBytes = 200, 1<<30 })
+	dir, err := do(t.Context(), t, c, "limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := word(t, dir, "limits"), fmt.Sprint(0, 200, 1<<30); got != want {
+		t.Errorf("limits %s, want %s", got, want)
+	}
+	var crash *rpc.CrashError
+	if _, err := do(t.Context(), t, c, "allocate"); !errors.As(err, &crash) || len(crash.Log) == 0 {
+		t.Errorf("4 GiB of 1 GiB: %v", err)
+	}
+	works(t, c)
+}
+
+// hostRole makes the test binary a host that waits to be killed.
+const hostRole = "host"
+
+// beHost starts a plugin, tells its process and waits.
+func beHost() {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	c := rpc.New(rpc.Options{Path: path, Env: []string{roleVariable + "=plain"}})
+	dir := os.Getenv("ZOO_RPC_TEST_DIR")
+	go func() {
+		_, err := c.Convert(context.Background(), zoo.ConvertRequest{Dir: dir, Recipe: map[string]string{"do": "wait"}})
+		fmt.Println(err)
+	}()
+	for !exists(filepath.Join(dir, "pid")) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// TestHostKilled kills a host, which takes its plugin with it.
+func TestHostKilled(t *testing.T) {
+	t.Parallel()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	host := exec.Command(path)
+	host.Env = append(os.Environ(), roleVariable+"="+hostRole, "ZOO_RPC_TEST_DIR="+dir)
+	out, err := host.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	pid := number(t, word(t, dir, "pid"))
+	if err := host.Process.Kill(); err != nil || line != "ready\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	_ = host.Wait()
+	for range 1000 {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil || strings.Contains(string(status), "Z (zombie)") {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Errorf("plugin %d outlives its host", pid)
+}
