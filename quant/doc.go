@@ -1,7 +1,8 @@
 // Package quant describes packed matrices: codes, scales, and how both lie in memory.
 //
 // A [Format] says what one number of a matrix is (2, 4 or 8 bit codes with a
-// scale per row or per group of columns, or plain bfloat16 or float32). A
+// scale per row or per group of columns, and perhaps a minimum per group, or
+// plain bfloat16 or float32). A
 // [Layout] says in which order the numbers lie. A [Matrix] is both with a
 // shape, and from it every size and offset follows, so that a converter that
 // writes a pack, a backend that reads it and a test that checks it agree
@@ -9,7 +10,11 @@
 //
 // Codes are unsigned throughout: the value of a code is
 //
-//	(code - 2^(bits-1)) * scale
+//	(code - midpoint) * scale - minimum
+//
+// where the midpoint is 2^(bits-1), but 0 for codes of fewer than 8 bits with
+// minimums, and nothing is subtracted where there are none. The product and the
+// difference are rounded to float32 one after the other.
 //
 // # Blocks
 //
@@ -21,9 +26,13 @@
 // columns in the four bytes of a lane, which a dot-product instruction
 // multiplies with four neighbouring activations.
 //
+// The scales follow the codes of a block: for each group the scales of the 16
+// rows and then, where there are such, their minimums.
+//
 // # Rows
 //
 // Tables that are only gathered lie row after row: the codes of a row, lowest
-// bits first, then the scales of that row, then padding to [RowAlign] bytes, so
+// bits first, then the scale of each group, with its minimum behind it if there
+// is one, then padding to [RowAlign] bytes, so
 // that a look-up touches one place.
 package quant

@@ -3,6 +3,7 @@ package quant
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -52,9 +53,11 @@ type Format struct {
 	Group int `json:"group,omitempty"`
 	// Scale is the type of the scales; empty for bfloat16 and float32.
 	Scale ScaleType `json:"scale,omitempty"`
+	// Minimum says that each group has a minimum, too, of the type of the scales, which is subtracted.
+	Minimum bool `json:"minimum,omitempty"`
 }
 
-// The formats that the recipes of this project use.
+// The formats of matrices that are multiplied, and plain floats.
 var (
 	// Int2 has one float32 scale a row.
 	Int2 = Format{Bits: 2, Scale: ScaleF32}
@@ -64,25 +67,45 @@ var (
 	Int8 = Format{Bits: 8, Scale: ScaleF32}
 	// Int4x32 has one float16 scale for each 32 columns of a row.
 	Int4x32 = Format{Bits: 4, Group: 32, Scale: ScaleF16}
+	// Int8x32 has one float16 scale for each 32 columns of a row, as q8_0 and q5_0 of ggml.
+	Int8x32 = Format{Bits: 8, Group: 32, Scale: ScaleF16}
+	// Int8x16 has one float32 scale for each 16 columns of a row, as q6_k.
+	Int8x16 = Format{Bits: 8, Group: 16, Scale: ScaleF32}
+	// Int4x32Min has a float32 scale and a float32 minimum for each 32 columns of a row, as q4_k and q4_1.
+	Int4x32Min = Format{Bits: 4, Group: 32, Scale: ScaleF32, Minimum: true}
+	// Int8x32Min is the same with codes of 8 bits, as q5_k and q5_1.
+	Int8x32Min = Format{Bits: 8, Group: 32, Scale: ScaleF32, Minimum: true}
 	// BF16 is plain bfloat16.
 	BF16 = Format{Bits: 16}
 	// F32 is plain float32.
 	F32 = Format{Bits: 32}
 )
 
+// MultipliedFormats lists the formats of codes that matrices in blocks may have.
+func MultipliedFormats() []Format {
+	return []Format{Int2, Int4, Int8, Int4x32, Int8x32, Int8x16, Int4x32Min, Int8x32Min}
+}
+
 // Codes reports whether the format holds scaled integer codes rather than floats.
 func (f Format) Codes() bool { return f.Bits <= 8 }
 
-// Midpoint returns the code that stands for zero.
-func (f Format) Midpoint() int32 { return 1 << (f.Bits - 1) }
+// Midpoint returns the code that counts as 0. Codes of fewer than 8 bits count from 0 if there are minimums.
+func (f Format) Midpoint() int32 {
+	if f.Minimum && f.Bits < 8 {
+		return 0
+	}
+	return 1 << (f.Bits - 1)
+}
 
-// String returns a short name such as "int4", "int4/32" or "bf16".
+// String returns a short name such as "int4", "int4/32", "int4/32-min" or "bf16".
 func (f Format) String() string {
 	switch {
 	case f.Bits == 16:
 		return "bf16"
 	case f.Bits == 32:
 		return "f32"
+	case f.Minimum:
+		return fmt.Sprintf("int%d/%d-min", f.Bits, f.Group)
 	case f.Group > 0:
 		return fmt.Sprintf("int%d/%d", f.Bits, f.Group)
 	}
@@ -124,8 +147,8 @@ func (m Matrix) Validate() error {
 			return bad("%d-bit codes need f32 or f16 scales, not %q", m.Bits, m.Scale)
 		}
 	case 16, 32:
-		if m.Scale != ScaleNone || m.Group != 0 {
-			return bad("%d-bit floats have no scales or groups", m.Bits)
+		if m.Scale != ScaleNone || m.Group != 0 || m.Minimum {
+			return bad("%d-bit floats have no scales, groups or minimums", m.Bits)
 		}
 		if m.Layout != Rows {
 			return bad("%d-bit floats lie in rows, not %q", m.Bits, m.Layout)
@@ -137,6 +160,9 @@ func (m Matrix) Validate() error {
 	if m.Group < 0 || m.Group > 0 && m.Cols%m.Group != 0 {
 		return bad("groups of %d do not divide %d columns", m.Group, m.Cols)
 	}
+	if m.Minimum && m.Group == 0 {
+		return bad("minimums of whole rows")
+	}
 	switch m.Layout {
 	case Rows:
 		if m.Cols*m.Bits%8 != 0 {
@@ -146,11 +172,8 @@ func (m Matrix) Validate() error {
 		if m.Cols > MaxBlockCols {
 			return bad("%d columns to multiply, at most %d", m.Cols, MaxBlockCols)
 		}
-		if m.Group == 0 && m.Scale != ScaleF32 {
-			return bad("blocks with a scale a row need f32 scales, not %q", m.Scale)
-		}
-		if m.Group != 0 && (m.Group != 32 || m.Scale != ScaleF16) {
-			return bad("blocks with groups need 32 columns and f16 scales, not %d and %q", m.Group, m.Scale)
+		if !slices.Contains(MultipliedFormats(), m.Format) {
+			return bad("blocks of %s with %s scales", m.Format, m.Scale)
 		}
 	default:
 		return bad("layout %q", m.Layout)
@@ -158,7 +181,7 @@ func (m Matrix) Validate() error {
 	return nil
 }
 
-// Groups returns the number of scales in a row; 0 for floats.
+// Groups returns the number of groups of columns in a row, one if all share a scale; 0 for floats.
 func (m Matrix) Groups() int {
 	switch {
 	case !m.Codes():
@@ -169,6 +192,21 @@ func (m Matrix) Groups() int {
 	return m.Cols / m.Group
 }
 
+// NumScales returns how many numbers of the type of the scales a row has: for each
+// group its scale and, if the format has them, its minimum.
+func (m Matrix) NumScales() int { return m.Groups() * m.perGroup() }
+
+// perGroup returns how many of these a group has.
+func (f Format) perGroup() int {
+	if f.Minimum {
+		return 2
+	}
+	return 1
+}
+
+// ScaleBytes returns the bytes of a row's scales and minimums.
+func (m Matrix) ScaleBytes() int { return m.NumScales() * m.Scale.bytes() }
+
 // CodeBytes returns the bytes of a row's numbers in the checkpoint's own packing: lowest bits first, no padding.
 func (m Matrix) CodeBytes() int { return (m.Cols*m.Bits + 7) / 8 }
 
@@ -177,7 +215,7 @@ func (m Matrix) RowBytes() int {
 	if !m.Codes() {
 		return m.CodeBytes()
 	}
-	return alignUp(m.CodeBytes()+m.Groups()*m.Scale.bytes(), RowAlign)
+	return alignUp(m.CodeBytes()+m.ScaleBytes(), RowAlign)
 }
 
 // StepCols returns the number of columns that one step of a block covers.
@@ -192,9 +230,9 @@ func (m Matrix) NumBlocks() int { return (m.Rows + BlockRows - 1) / BlockRows }
 // BlockCodeBytes returns the bytes of a block's codes, which come first in it.
 func (m Matrix) BlockCodeBytes() int { return m.Steps() * StepBytes }
 
-// BlockBytes returns the size of a block: its codes, then its scales.
+// BlockBytes returns the size of a block: its codes, then its scales and minimums.
 func (m Matrix) BlockBytes() int {
-	return m.BlockCodeBytes() + alignUp(m.Groups()*BlockRows*m.Scale.bytes(), RowAlign)
+	return m.BlockCodeBytes() + alignUp(BlockRows*m.ScaleBytes(), RowAlign)
 }
 
 // SizeBytes returns the size of the whole matrix in its layout.

@@ -9,9 +9,10 @@ import (
 //
 // codes holds up to 16 rows in the checkpoint's packing: m.CodeBytes() bytes
 // each, lowest bits first, unsigned; with 8 bits they are two's complement.
-// scales holds m.Groups() scales for each of these rows, row after row; they
-// must be exact in the format's scale type. Missing rows and the columns past
-// the last become zero bytes and zero scales.
+// scales holds m.NumScales() numbers for each of these rows, row after row: the
+// scale of each group and, if the format has minimums, the group's minimum behind
+// it. They must be exact in the format's scale type. Missing rows and the columns
+// past the last become zero bytes and zero scales.
 func PackBlock(dst []byte, m Matrix, codes [][]byte, scales []float32) {
 	dst = dst[:m.BlockBytes()]
 	clear(dst)
@@ -33,11 +34,11 @@ func PackBlock(dst []byte, m Matrix, codes [][]byte, scales []float32) {
 			binary.LittleEndian.PutUint32(dst[StepBytes*full+4*r:], w)
 		}
 	}
-	groups := m.Groups()
+	n := m.NumScales()
 	at := dst[m.BlockCodeBytes():]
 	for r := range codes {
-		for g := range groups {
-			putScale(at, m.Scale, g*BlockRows+r, scales[r*groups+g])
+		for i, s := range scales[r*n:][:n] {
+			putScale(at, m.Scale, i*BlockRows+r, s)
 		}
 	}
 }
@@ -67,7 +68,7 @@ func spread2(x uint32) uint32 {
 }
 
 // PackRow writes one row in the row layout into dst, which holds m.RowBytes()
-// bytes: codes as PackBlock takes them, then m.Groups() scales.
+// bytes: codes and m.NumScales() scales as PackBlock takes them.
 func PackRow(dst []byte, m Matrix, codes []byte, scales []float32) {
 	dst = dst[:m.RowBytes()]
 	clear(dst)
@@ -77,8 +78,8 @@ func PackRow(dst []byte, m Matrix, codes []byte, scales []float32) {
 			dst[i] ^= 0x80
 		}
 	}
-	for g, s := range scales[:m.Groups()] {
-		putScale(dst[n:], m.Scale, g, s)
+	for i, s := range scales[:m.NumScales()] {
+		putScale(dst[n:], m.Scale, i, s)
 	}
 }
 
@@ -101,7 +102,7 @@ func scale(src []byte, t ScaleType, i int) float32 {
 
 // Row writes the values of one row into dst, which holds m.Cols numbers. data
 // is the whole matrix in its layout. It is how tables are gathered; a value is
-// code minus midpoint, times scale, rounded once.
+// code minus midpoint, times scale, rounded, and less the minimum, rounded again.
 func Row(dst []float32, m Matrix, data []byte, row int) {
 	dst = dst[:m.Cols]
 	switch {
@@ -122,22 +123,49 @@ func Row(dst []float32, m Matrix, data []byte, row int) {
 	}
 }
 
-// values sets table to what the codes of so many bits stand for with a scale.
-func values(table *[256]float32, bits int, scale float32) {
-	mid := int32(1) << (bits - 1)
-	for code := range int32(1) << bits {
-		table[code] = float32(float32(code-mid) * scale)
+// coding is what the codes of a group stand for.
+type coding struct {
+	midpoint       int32
+	scale, minimum float32
+}
+
+// coding reads the coding of group g from the scales of a row or, where those of lanes
+// rows lie side by side, of one of them.
+func (m Matrix) coding(scales []byte, g, lanes, lane int) coding {
+	c := coding{midpoint: m.Midpoint(), scale: scale(scales, m.Scale, g*m.perGroup()*lanes+lane)}
+	if m.Minimum {
+		c.minimum = scale(scales, m.Scale, (2*g+1)*lanes+lane)
+	}
+	return c
+}
+
+// value returns what a code stands for. Without a minimum nothing changes by taking 0 off.
+func (c *coding) value(code byte) float32 {
+	return float32(float32(int32(code)-c.midpoint)*c.scale) - c.minimum
+}
+
+// tabulate sets table to what all codes of so many bits stand for.
+func (c *coding) tabulate(table *[16]float32, bits int) {
+	for code := range 1 << bits {
+		table[code] = c.value(byte(code))
 	}
 }
 
 // tableRow unpacks a row of codes in the row layout.
 func tableRow(dst []float32, m Matrix, src []byte) {
-	var table [256]float32
+	var table [16]float32
 	group := m.Cols / m.Groups()
 	mask := byte(1<<m.Bits - 1)
 	for g := range m.Groups() {
-		values(&table, m.Bits, scale(src[m.CodeBytes():], m.Scale, g))
+		c := m.coding(src[m.CodeBytes():], g, 1, 0)
 		out := dst[g*group:][:group]
+		if m.Bits == 8 {
+			for i, code := range src[g*group:][:group] {
+				out[i] = c.value(code)
+			}
+			continue
+		}
+		c.tabulate(&table, m.Bits)
 		first := g * group * m.Bits
 		if first%8 != 0 || len(out)*m.Bits%8 != 0 { // groups that share a byte
 			for i := range out {
@@ -148,10 +176,6 @@ func tableRow(dst []float32, m Matrix, src []byte) {
 		}
 		codes := src[first/8:][:len(out)*m.Bits/8]
 		switch m.Bits {
-		case 8:
-			for i, c := range codes {
-				out[i] = table[c]
-			}
 		case 4:
 			for i, c := range codes {
 				pair := out[2*i:][:2]
@@ -168,18 +192,26 @@ func tableRow(dst []float32, m Matrix, src []byte) {
 
 // blockRow unpacks a row of codes in the block layout.
 func blockRow(dst []float32, m Matrix, data []byte, row int) {
-	var table [256]float32
+	var table [16]float32
 	block := data[row/BlockRows*m.BlockBytes():][:m.BlockBytes()]
 	lane := row % BlockRows
 	stepCols := m.StepCols()
 	mask := uint32(1)<<m.Bits - 1
 	group := m.Cols / m.Groups()
 	for g := range m.Groups() {
-		values(&table, m.Bits, scale(block[m.BlockCodeBytes():], m.Scale, g*BlockRows+lane))
+		coding := m.coding(block[m.BlockCodeBytes():], g, BlockRows, lane)
+		if m.Bits < 8 {
+			coding.tabulate(&table, m.Bits)
+		}
 		for c := g * group; c < (g+1)*group; {
 			w := binary.LittleEndian.Uint32(block[c/stepCols*StepBytes+4*lane:])
 			for in := c % stepCols; in < stepCols && c < (g+1)*group; in, c = in+1, c+1 {
-				dst[c] = table[w>>(in%4*8+in/4*m.Bits)&mask]
+				code := w >> (in%4*8 + in/4*m.Bits) & mask
+				if m.Bits == 8 {
+					dst[c] = coding.value(byte(code))
+				} else {
+					dst[c] = table[code]
+				}
 			}
 		}
 	}

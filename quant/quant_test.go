@@ -24,12 +24,21 @@ var formats = []struct {
 	{"int4 blocks", quant.Int4, quant.Blocks},
 	{"int8 blocks", quant.Int8, quant.Blocks},
 	{"int4x32 blocks", quant.Int4x32, quant.Blocks},
+	{"int8x32 blocks", quant.Int8x32, quant.Blocks},
+	{"int8x16 blocks", quant.Int8x16, quant.Blocks},
+	{"int4x32 with minimums blocks", quant.Int4x32Min, quant.Blocks},
+	{"int8x32 with minimums blocks", quant.Int8x32Min, quant.Blocks},
 	{"int2 rows", quant.Int2, quant.Rows},
 	{"int4 rows", quant.Int4, quant.Rows},
 	{"int8 rows", quant.Int8, quant.Rows},
 	{"int4x32 rows", quant.Int4x32, quant.Rows},
 	{"int4 by 16 rows", quant.Format{Bits: 4, Group: 16, Scale: quant.ScaleF32}, quant.Rows},
 	{"int2 f16 rows", quant.Format{Bits: 2, Scale: quant.ScaleF16}, quant.Rows},
+	{"int8x32 rows", quant.Int8x32, quant.Rows},
+	{"int8x16 rows", quant.Int8x16, quant.Rows},
+	{"int4x32 with minimums rows", quant.Int4x32Min, quant.Rows},
+	{"int8x32 with minimums rows", quant.Int8x32Min, quant.Rows},
+	{"int2 by 16 with f16 minimums rows", quant.Format{Bits: 2, Group: 16, Scale: quant.ScaleF16, Minimum: true}, quant.Rows},
 }
 
 // shapes are rows and columns: whole blocks and steps, and such that end within one.
@@ -40,32 +49,44 @@ var narrow = [][2]int{{3, 4}, {18, 8}, {16, 36}, {20, 100}, {7, 12}, {5, 6}, {4,
 
 // values is a matrix as the test sees it.
 type values struct {
-	codes  [][]int32   // signed, [rows][cols]
-	scales [][]float32 // [rows][groups]
+	codes  [][]int32   // less the midpoint, [rows][cols]
+	scales [][]float32 // [rows][groups], each with its minimum behind it if there is one
 }
 
 // random returns a matrix with every code, and scales that a half holds exactly.
 func random(rng *rand.Rand, m quant.Matrix) values {
 	var v values
-	low := -int32(1) << (m.Bits - 1)
+	low := -m.Midpoint()
 	for range m.Rows {
 		row := make([]int32, m.Cols)
 		for c := range row {
 			row[c] = low + rng.Int32N(1<<m.Bits)
 		}
-		scales := make([]float32, m.Groups())
-		for g := range scales {
-			scales[g] = quant.F16ToF32(uint16(1 + rng.IntN(0x7bff)))
+		scales := make([]float32, m.NumScales())
+		for i := range scales {
+			scales[i] = quant.F16ToF32(uint16(1 + rng.IntN(0x7bff)))
+			if m.Minimum && i%2 == 1 { // of the size of its group's numbers
+				scales[i] = quant.F16ToF32(quant.F32ToF16(scales[i-1] * (rng.Float32()*20 - 5)))
+			}
 		}
 		v.codes, v.scales = append(v.codes, row), append(v.scales, scales)
 	}
 	return v
 }
 
+// value returns a number of the matrix.
+func (v values) value(m quant.Matrix, row, col int) float32 {
+	g := col * m.Groups() / m.Cols
+	if m.Minimum {
+		return float32(float32(v.codes[row][col])*v.scales[row][2*g]) - v.scales[row][2*g+1]
+	}
+	return float32(v.codes[row][col]) * v.scales[row][g]
+}
+
 // source returns a row in the checkpoint's packing, written as the format's text
 // says: unsigned, lowest bits first; 8 bits are two's complement.
-func source(row []int32, bits int) []byte {
-	if bits == 8 {
+func source(row []int32, f quant.Format) []byte {
+	if f.Bits == 8 {
 		out := make([]byte, len(row))
 		for i, c := range row {
 			out[i] = byte(int8(c))
@@ -74,10 +95,10 @@ func source(row []int32, bits int) []byte {
 	}
 	var all big.Int
 	for i, c := range row {
-		u := big.NewInt(int64(c) + 1<<(bits-1))
-		all.Or(&all, u.Lsh(u, uint(bits*i)))
+		u := big.NewInt(int64(c + f.Midpoint()))
+		all.Or(&all, u.Lsh(u, uint(f.Bits*i)))
 	}
-	out := all.FillBytes(make([]byte, (len(row)*bits+7)/8))
+	out := all.FillBytes(make([]byte, (len(row)*f.Bits+7)/8))
 	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
 		out[i], out[j] = out[j], out[i]
 	}
@@ -92,7 +113,7 @@ func pack(m quant.Matrix, v values) []byte {
 	}
 	if m.Layout == quant.Rows {
 		for r := range m.Rows {
-			quant.PackRow(data[r*m.RowBytes():], m, source(v.codes[r], m.Bits), v.scales[r])
+			quant.PackRow(data[r*m.RowBytes():], m, source(v.codes[r], m.Format), v.scales[r])
 		}
 		return data
 	}
@@ -100,7 +121,7 @@ func pack(m quant.Matrix, v values) []byte {
 		var codes [][]byte
 		var scales []float32
 		for r := b * quant.BlockRows; r < min((b+1)*quant.BlockRows, m.Rows); r++ {
-			codes = append(codes, source(v.codes[r], m.Bits))
+			codes = append(codes, source(v.codes[r], m.Format))
 			scales = append(scales, v.scales[r]...)
 		}
 		quant.PackBlock(data[b*m.BlockBytes():], m, codes, scales)
@@ -139,9 +160,9 @@ func TestRow(t *testing.T) {
 		for r := range m.Rows {
 			quant.Row(got, m, data, r)
 			for c := range got {
-				want := float32(v.codes[r][c]) * v.scales[r][c*m.Groups()/m.Cols]
+				want := v.value(m, r, c)
 				if math.Float32bits(got[c]) != math.Float32bits(want) {
-					t.Fatalf("row %d, column %d: %v, want %d * scale = %v", r, c, got[c], v.codes[r][c], want)
+					t.Fatalf("row %d, column %d: %v, want %d * scale - minimum = %v", r, c, got[c], v.codes[r][c], want)
 				}
 			}
 		}
@@ -174,9 +195,9 @@ func TestBlockPlaces(t *testing.T) {
 					}
 				}
 			}
-			// Scales follow, those of a group together; what is left is zero.
+			// Scales follow, those of a group together, and its minimums behind them; what is left is zero.
 			rest := block[m.BlockCodeBytes():]
-			for g := range m.Groups() {
+			for g := range m.NumScales() {
 				for lane := range quant.BlockRows {
 					var want float32
 					if r := b*quant.BlockRows + lane; r < m.Rows {
@@ -192,7 +213,7 @@ func TestBlockPlaces(t *testing.T) {
 						clear(rest[4*i : 4*i+4])
 					}
 					if got != want {
-						t.Fatalf("block %d, group %d, row %d: scale %v, want %v", b, g, lane, got, want)
+						t.Fatalf("block %d, row %d: scale %d is %v, want %v", b, lane, g, got, want)
 					}
 				}
 			}
@@ -213,7 +234,7 @@ func TestRowPlaces(t *testing.T) {
 		}
 		for r := range m.Rows {
 			want := make([]byte, 0, m.RowBytes())
-			want = append(want, source(v.codes[r], m.Bits)...)
+			want = append(want, source(v.codes[r], m.Format)...)
 			if m.Bits == 8 {
 				for i := range want {
 					want[i] = byte(v.codes[r][i] + 128)
@@ -311,6 +332,17 @@ func TestValidate(t *testing.T) {
 		{"half scales of rows in blocks", with(func(m *quant.Matrix) { m.Scale = quant.ScaleF16 }), false},
 		{"groups of 32", with(func(m *quant.Matrix) { m.Format = quant.Int4x32 }), true},
 		{"groups of 32 with f32", with(func(m *quant.Matrix) { m.Group = 32 }), false},
+		{"groups of 32 of 2 bits", with(func(m *quant.Matrix) { m.Format, m.Bits = quant.Int4x32, 2 }), false},
+		{"groups of 32 of 8 bits", with(func(m *quant.Matrix) { m.Format = quant.Int8x32 }), true},
+		{"groups of 16 of 8 bits", with(func(m *quant.Matrix) { m.Format = quant.Int8x16 }), true},
+		{"groups of 16 of 8 bits with minimums", with(func(m *quant.Matrix) { m.Format, m.Minimum = quant.Int8x16, true }), false},
+		{"minimums", with(func(m *quant.Matrix) { m.Format = quant.Int4x32Min }), true},
+		{"half minimums", with(func(m *quant.Matrix) { m.Format, m.Scale = quant.Int4x32Min, quant.ScaleF16 }), false},
+		{"half minimums in rows", with(func(m *quant.Matrix) { m.Format, m.Scale, m.Layout = quant.Int4x32Min, quant.ScaleF16, quant.Rows }), true},
+		{"minimums of 8 bits", with(func(m *quant.Matrix) { m.Format = quant.Int8x32Min }), true},
+		{"minimums of rows", with(func(m *quant.Matrix) { m.Minimum = true }), false},
+		{"minimums of rows of a table", with(func(m *quant.Matrix) { m.Minimum, m.Layout = true, quant.Rows }), false},
+		{"minimums without scales", with(func(m *quant.Matrix) { m.Format, m.Scale = quant.Int4x32Min, quant.ScaleNone }), false},
 		{"groups of 16 in blocks", with(func(m *quant.Matrix) { m.Group, m.Scale = 16, quant.ScaleF16 }), false},
 		{"groups of 16 in rows", with(func(m *quant.Matrix) { m.Group, m.Layout = 16, quant.Rows }), true},
 		{"groups that do not divide", with(func(m *quant.Matrix) { m.Group, m.Layout = 24, quant.Rows }), false},
@@ -321,6 +353,7 @@ func TestValidate(t *testing.T) {
 		{"bf16 rows", quant.Matrix{Format: quant.BF16, Layout: quant.Rows, Rows: 1, Cols: 3}, true},
 		{"bf16 blocks", quant.Matrix{Format: quant.BF16, Layout: quant.Blocks, Rows: 1, Cols: 3}, false},
 		{"bf16 with scales", quant.Matrix{Format: quant.Format{Bits: 16, Scale: quant.ScaleF32}, Layout: quant.Rows, Rows: 1, Cols: 3}, false},
+		{"bf16 with minimums", quant.Matrix{Format: quant.Format{Bits: 16, Minimum: true}, Layout: quant.Rows, Rows: 1, Cols: 3}, false},
 		{"f32 with groups", quant.Matrix{Format: quant.Format{Bits: 32, Group: 3}, Layout: quant.Rows, Rows: 1, Cols: 3}, false},
 	}
 	for _, c := range cases {
@@ -344,6 +377,10 @@ func TestSizes(t *testing.T) {
 		{quant.Matrix{Format: quant.Int4, Layout: quant.Blocks, Rows: 17, Cols: 100}, 64, 13*64 + 64, 13, 2 * (13*64 + 64)},
 		{quant.Matrix{Format: quant.Int8, Layout: quant.Blocks, Rows: 16, Cols: 4}, 64, 128, 1, 128},
 		{quant.Matrix{Format: quant.Int4x32, Layout: quant.Blocks, Rows: 16, Cols: 96}, 64, 12*64 + 128, 12, 12*64 + 128},
+		{quant.Matrix{Format: quant.Int8x32, Layout: quant.Blocks, Rows: 16, Cols: 96}, 128, 24*64 + 128, 24, 24*64 + 128},
+		{quant.Matrix{Format: quant.Int8x16, Layout: quant.Blocks, Rows: 16, Cols: 96}, 128, 24*64 + 384, 24, 24*64 + 384},
+		{quant.Matrix{Format: quant.Int4x32Min, Layout: quant.Blocks, Rows: 16, Cols: 96}, 128, 12*64 + 384, 12, 12*64 + 384},
+		{quant.Matrix{Format: quant.Int8x32Min, Layout: quant.Blocks, Rows: 16, Cols: 96}, 128, 24*64 + 384, 24, 24*64 + 384},
 		// The per-layer table: 4480 bytes of codes, 140 of scales, rounded up to 4672.
 		{quant.Matrix{Format: quant.Format{Bits: 4, Group: 256, Scale: quant.ScaleF32}, Layout: quant.Rows, Rows: 262144, Cols: 8960}, 4672, 0, 0, 262144 * 4672},
 		{quant.Matrix{Format: quant.BF16, Layout: quant.Rows, Rows: 8960, Cols: 1536}, 3072, 0, 0, 8960 * 3072},
@@ -365,7 +402,7 @@ func TestSizes(t *testing.T) {
 }
 
 func TestFormatString(t *testing.T) {
-	for want, f := range map[string]quant.Format{"int2": quant.Int2, "int4": quant.Int4, "int8": quant.Int8, "int4/32": quant.Int4x32, "bf16": quant.BF16, "f32": quant.F32} {
+	for want, f := range map[string]quant.Format{"int2": quant.Int2, "int4": quant.Int4, "int8": quant.Int8, "int4/32": quant.Int4x32, "int8/16": quant.Int8x16, "int4/32-min": quant.Int4x32Min, "bf16": quant.BF16, "f32": quant.F32} {
 		if got := f.String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -466,6 +503,9 @@ func BenchmarkRow(b *testing.B) {
 	for _, m := range []quant.Matrix{
 		{Format: quant.Format{Bits: 4, Group: 256, Scale: quant.ScaleF32}, Layout: quant.Rows, Rows: 1, Cols: 8960},
 		{Format: quant.Int2, Layout: quant.Blocks, Rows: 16, Cols: 1536},
+		{Format: quant.Int4x32Min, Layout: quant.Rows, Rows: 1, Cols: 2560},
+		{Format: quant.Int8x16, Layout: quant.Rows, Rows: 1, Cols: 2560},
+		{Format: quant.Int8x16, Layout: quant.Blocks, Rows: 16, Cols: 2560},
 	} {
 		b.Run(fmt.Sprintf("%s/%s/%d", m.Format, m.Layout, m.Cols), func(b *testing.B) {
 			data, dst := make([]byte, m.SizeBytes()), make([]float32, m.Cols)
