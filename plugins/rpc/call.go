@@ -9,7 +9,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/plugins/rpc/pluginpb"
 )
 
@@ -40,6 +42,9 @@ var errGone = errors.New("the process ended")
 // ask makes a call and returns its last frame, which is no fault. A process that had
 // ended before it was sent the request is replaced.
 func (c *Client) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, error) {
+	if n := proto.Size(k.request); n > maxRequest {
+		return nil, fmt.Errorf("%w: a request of %d bytes to a plugin, at most %d are allowed", fault.ErrUsage, n, maxRequest)
+	}
 	p, err := c.process(ctx)
 	if err != nil {
 		return nil, err

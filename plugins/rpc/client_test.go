@@ -64,6 +64,9 @@ func TestMethods(t *testing.T) {
 
 	manifest := &zoo.Manifest{Format: zoo.PackFormat, Plugin: zoo.PluginID{Name: "plain"}, Constants: map[string]float32{"one": 0.1}}
 	p, err := c.Run(t.Context(), zoo.RunRequest{Pack: zoo.PackInfo{Manifest: manifest, Config: []byte("12345")}})
+	if _, err := c.Run(t.Context(), zoo.RunRequest{Pack: zoo.PackInfo{Config: make([]byte, 33<<20)}}); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("a request of 33 MiB: %v", err)
+	}
 	wantProgram := tiny()
 	wantProgram.Context, wantProgram.Weights[0].Name = 5, "plain0.1"
 	if diff := cmp.Diff(wantProgram, p); err != nil || diff != "" {
@@ -121,7 +124,7 @@ func failures() map[string]error {
 		"other":  errors.New("just so"),
 		"joined": errors.Join(zoo.ErrNetwork, fault.WithHint(zoo.ErrNoSpace, "make room")),
 		"typed":  &zoo.DamageError{Pack: "p", File: "f", Want: "a", Got: "b"},
-		"rude":   errors.New("\x1b[2J\xff gone\x07"),
+		"rude":   errors.New("\x1b[2J\xff gone\x07\u202e"),
 	}
 	for name, err := range sentinels {
 		all[name] = fmt.Errorf("read %q: %w", name, fault.WithHint(err, "do "+name))
@@ -139,7 +142,7 @@ func TestErrorsSurvive(t *testing.T) {
 			continue
 		}
 		if name == "rude" {
-			if strings.ContainsAny(err.Error(), "\x1b\x07") || !utf8.ValidString(err.Error()) || !strings.Contains(err.Error(), "gone") {
+			if strings.ContainsAny(err.Error(), "\x1b\x07\u202e") || !utf8.ValidString(err.Error()) || !strings.Contains(err.Error(), "gone") {
 				t.Errorf("rude: %q", err)
 			}
 			continue

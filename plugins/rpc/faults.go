@@ -77,14 +77,14 @@ func (e *remoteError) Error() string { return e.text }
 // Is reports whether the plugin's error matched target.
 func (e *remoteError) Is(target error) bool { return slices.Contains(e.sentinels, target) }
 
-// clean makes a text from a plugin fit to be shown: valid, of at most limit bytes, and
-// without what would control a terminal.
+// clean makes a text from a plugin fit to be shown: valid, of about limit bytes at most,
+// and without what would control a terminal or turn the direction of writing.
 func clean(text string, limit int) string {
 	if len(text) > limit {
 		text = text[:limit]
 	}
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && unicode.IsControl(r) {
+		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Bidi_Control) {
 			return unicode.ReplacementChar
 		}
 		return r

@@ -56,7 +56,7 @@ func roles() map[string]func() {
 			fmt.Println("1|2")
 			rpc.Serve(plain{})
 		},
-		"ends":   func() { fmt.Println("hello"); fmt.Fprintln(os.Stderr, "no such option"); os.Exit(3) },
+		"ends":   func() { fmt.Fprintln(os.Stderr, "no such option"); os.Exit(3) },
 		"silent": func() { time.Sleep(time.Minute) },
 		"floods": func() {
 			w := bufio.NewWriter(os.Stdout)

@@ -140,7 +140,7 @@ func TestStopped(t *testing.T) {
 // TestHang lets the process hang during a call that may take for ever.
 func TestHang(t *testing.T) {
 	t.Parallel()
-	c, _ := start(t, "plain", func(o *rpc.Options) { o.HangTimeout = 500 * time.Millisecond })
+	c, _ := start(t, "plain", func(o *rpc.Options) { o.HangTimeout = time.Second })
 	dir, ended := t.TempDir(), make(chan error)
 	go func() {
 		_, err := c.Convert(t.Context(), zoo.ConvertRequest{Dir: dir, Recipe: map[string]string{"do": "wait"}})
@@ -149,7 +149,7 @@ func TestHang(t *testing.T) {
 	pid := number(t, word(t, dir, "pid"))
 	halt(t, pid)
 	var crash *rpc.CrashError
-	if err := <-ended; !errors.As(err, &crash) || crash.Reason != "it did not answer for 500ms" {
+	if err := <-ended; !errors.As(err, &crash) || crash.Reason != "it did not answer for 1s" {
 		t.Errorf("error %v", err)
 	}
 	gone(t, pid, 0)
