@@ -30,6 +30,10 @@ var (
 // tree that has one, one sentence without a full stop, or "".
 func Hint(err error) string { return fault.Hint(err) }
 
+// WithHint returns err with a hint attached, which [Hint] finds: its text and its identity
+// for errors.Is and errors.As stay the same. It returns nil for a nil err.
+func WithHint(err error, hint string) error { return fault.WithHint(err, hint) }
+
 // DamageError reports a part of a pack that is not what its manifest says. It
 // matches [ErrIntegrity].
 type DamageError struct {

@@ -29,7 +29,7 @@ var rows = [][]string{
 	{"checkpoint", "checkpoint/litertlm", "backends"},
 	{"checkpoint/gguf", "checkpoint/litertlm/litertlmtest", "backends/cpu/kernels"},
 	{"zoo", "backends/cpu", "backends/metal", "backends/backendtest"},
-	{"backends/metal/metaltest"},
+	{"backends/metal/metaltest", "zoo/packing", "zoo/golden"},
 	{"engine"},
 	{"gate"},
 	{"plugins/gemma4", "plugins/rpc/pluginpb"},

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/quant"
 )
 
@@ -165,32 +166,32 @@ type rawRope struct {
 	Factor              *float64 `json:"factor"`
 }
 
-// ParseConfig reads a checkpoint's config.json. Errors are a *ConfigError, for a
-// file that is malformed or contradicts itself, or an *UnsupportedError, for a
+// ParseConfig reads a checkpoint's config.json. Errors are a *checkpoint.ConfigError, for a
+// file that is malformed or contradicts itself, or an *checkpoint.UnsupportedError, for a
 // model that is not a Gemma 4 decoder as this package runs it.
 func ParseConfig(data []byte) (*Config, error) {
 	switch {
 	case len(data) > maxConfigBytes:
-		return nil, &ConfigError{Problem: fmt.Sprintf("%d bytes, at most %d are allowed", len(data), maxConfigBytes)}
+		return nil, &checkpoint.ConfigError{Problem: fmt.Sprintf("%d bytes, at most %d are allowed", len(data), maxConfigBytes)}
 	case !utf8.Valid(data):
-		return nil, &ConfigError{Problem: "not UTF-8"}
+		return nil, &checkpoint.ConfigError{Problem: "not UTF-8"}
 	}
 	var raw rawConfig
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&raw); err != nil {
 		if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return nil, &ConfigError{Field: te.Field, Problem: fmt.Sprintf("a %s, it should be a %s", te.Value, te.Type)}
+			return nil, &checkpoint.ConfigError{Field: te.Field, Problem: fmt.Sprintf("a %s, it should be a %s", te.Value, te.Type)}
 		}
-		return nil, &ConfigError{Problem: "not the JSON it should be", Err: err}
+		return nil, &checkpoint.ConfigError{Problem: "not the JSON it should be", Err: err}
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, &ConfigError{Problem: "something follows the object"}
+		return nil, &checkpoint.ConfigError{Problem: "something follows the object"}
 	}
 	if t := text(raw.ModelType); t != "gemma4" {
-		return nil, &UnsupportedError{Field: "model_type", Got: strconv.Quote(t), Want: `"gemma4"`}
+		return nil, &checkpoint.UnsupportedError{Field: "model_type", Got: strconv.Quote(t), Want: `"gemma4"`}
 	}
 	if raw.TextConfig == nil {
-		return nil, &ConfigError{Field: "text_config", Problem: "missing"}
+		return nil, &checkpoint.ConfigError{Field: "text_config", Problem: "missing"}
 	}
 	p := &configParser{text: raw.TextConfig}
 	c := p.parse()
@@ -211,7 +212,7 @@ func ParseConfig(data []byte) (*Config, error) {
 		value json.RawMessage
 	}{{"compression_config", raw.CompressionConfig}, {"quantization", raw.Quantization}} {
 		if present(other.value) {
-			return nil, &UnsupportedError{Field: other.field, Got: "present", Want: "absent: quantization_config is what describes the weights"}
+			return nil, &checkpoint.UnsupportedError{Field: other.field, Got: "present", Want: "absent: quantization_config is what describes the weights"}
 		}
 	}
 	if present(raw.QuantizationConfig) {
@@ -245,14 +246,14 @@ type configParser struct {
 // fail records an error about a field of text_config.
 func (p *configParser) fail(field, format string, args ...any) {
 	if p.err == nil {
-		p.err = &ConfigError{Field: "text_config." + field, Problem: fmt.Sprintf(format, args...)}
+		p.err = &checkpoint.ConfigError{Field: "text_config." + field, Problem: fmt.Sprintf(format, args...)}
 	}
 }
 
 // unsupported records that a field has a value that this package does not run.
 func (p *configParser) unsupported(field, got, want string) {
 	if p.err == nil {
-		p.err = &UnsupportedError{Field: "text_config." + field, Got: got, Want: want}
+		p.err = &checkpoint.UnsupportedError{Field: "text_config." + field, Got: got, Want: want}
 	}
 }
 

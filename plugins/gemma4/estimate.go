@@ -10,6 +10,7 @@ import (
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 const (
@@ -48,18 +49,12 @@ func EstimatePack(ctx context.Context, id zoo.PluginID, req zoo.EstimateRequest)
 	if err != nil {
 		return zoo.Estimate{}, err
 	}
-	plan, err := newPlan(ctx, cfg, synthetic{cfg, grid})
+	pack, err := newPlan(ctx, cfg, synthetic{cfg, grid})
 	if err != nil {
 		return zoo.Estimate{}, err
 	}
 	e := zoo.Estimate{}
-	m := &zoo.Manifest{Constants: plan.constants}
-	planned := make([]zoo.PlannedTensor, len(plan.tensors))
-	for i, t := range plan.tensors {
-		planned[i] = t.PlannedTensor
-		m.Tensors = append(m.Tensors, zoo.Tensor{Name: t.Name, Matrix: t.Matrix})
-	}
-	if e.PackBytes, err = zoo.PlannedBytes(id, recipe, req.Sources, estimateFiles(cfg, req), planned, plan.constants); err != nil {
+	if e.PackBytes, err = zoo.PlannedBytes(id, recipe, req.Sources, estimateFiles(cfg, req), pack.Planned(), pack.Constants); err != nil {
 		return zoo.Estimate{}, err
 	}
 	if !cfg.TieWordEmbeddings {
@@ -68,7 +63,7 @@ func EstimatePack(ctx context.Context, id zoo.PluginID, req zoo.EstimateRequest)
 	if cfg.Quantization != nil {
 		e.Assumptions = append(e.Assumptions, "the checkpoint has static scales for activations and for an int8 cache")
 	}
-	e.Program, err = Record(m, cfg)
+	e.Program, err = Record(pack.Manifest(), cfg)
 	return e, err
 }
 
@@ -85,7 +80,7 @@ func estimateFiles(cfg *Config, req zoo.EstimateRequest) []catalog.File {
 	for _, name := range copiedFiles {
 		files = append(files, catalog.File{Path: name, SizeBytes: size(name)})
 	}
-	compiled := size(tokenizerSource) / tokenizerShare
+	compiled := size(packing.TokenizerSource) / tokenizerShare
 	if compiled == 0 {
 		compiled = int64(cfg.Text.VocabSize) * pieceBytes
 	}

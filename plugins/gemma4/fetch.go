@@ -2,13 +2,10 @@ package gemma4
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"slices"
 
-	"github.com/zoo-sdk/zoo/catalog"
-	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/zoo"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 // Fetch names the files of a release that [Convert] reads: those of the release's
@@ -17,76 +14,19 @@ import (
 // .litertlm file is one of them if the release lists safetensors as well. An
 // index that is malformed is a *checkpoint.FormatError.
 func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
-	if err := ctx.Err(); err != nil {
-		return zoo.FetchPlan{}, context.Cause(ctx)
-	}
-	listed := req.Release.Source.Files
-	var plan zoo.FetchPlan
-	add := func(name string, optional bool) {
-		for _, f := range plan.Files {
-			if f.Path == name {
-				return
-			}
-		}
-		f := catalog.File{Path: name, Optional: optional}
-		if i := slices.IndexFunc(listed, func(f catalog.File) bool { return f.Path == name }); i >= 0 {
-			f = listed[i]
-		}
-		plan.Files = append(plan.Files, f)
-	}
-	lists := func(name string) bool {
-		return slices.ContainsFunc(listed, func(f catalog.File) bool { return f.Path == name })
-	}
-	for _, name := range copiedFiles {
-		add(name, false)
-	}
-	add(tokenizerSource, false)
-	single, split := lists(weightsSource), lists(indexSource)
-	if !single && !split {
-		names := make([]string, len(listed))
-		for i, f := range listed {
-			names[i] = f.Path
+	small := append(slices.Clone(copiedFiles[:]), packing.TokenizerSource)
+	if !req.Lists(weightsSource) && !req.Lists(indexSource) {
+		var names []string
+		for _, f := range req.Release.Source.Files {
+			names = append(names, f.Path)
 		}
 		lite, err := liteFile(names)
 		if err != nil {
 			return zoo.FetchPlan{}, err
 		}
 		if lite != "" {
-			add(lite, false)
-			return plan, nil
+			return req.Plan(append(small, lite)...), context.Cause(ctx)
 		}
 	}
-	switch {
-	case single:
-		add(weightsSource, false)
-		return plan, nil
-	case split:
-		add(indexSource, false)
-	default:
-		// The release leaves it open; one of the two is there.
-		add(weightsSource, true)
-		add(indexSource, true)
-	}
-	if req.Dir == "" {
-		return plan, nil
-	}
-	// Where both are there the single file is what is read.
-	if whole, err := checkpoint.Has(req.Dir, weightsSource); whole || err != nil {
-		return plan, err
-	}
-	index, err := checkpoint.ReadFile(req.Dir, indexSource)
-	if errors.Is(err, fs.ErrNotExist) {
-		return plan, nil
-	}
-	if err != nil {
-		return zoo.FetchPlan{}, err
-	}
-	shards, err := checkpoint.Shards(index)
-	if err != nil {
-		return zoo.FetchPlan{}, err
-	}
-	for _, name := range shards {
-		add(name, false)
-	}
-	return plan, nil
+	return req.PlanSafetensors(ctx, small...)
 }

@@ -2,10 +2,10 @@ package gemma4
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 // projectionName is the one matrix that no grid rounds: quantisation-aware training left it alone.
@@ -28,17 +28,17 @@ func newFloats(ckpt *checkpoint.Checkpoint, cfg *Config, grid quant.Grid) *float
 }
 
 // weights implements source.
-func (s *floats) weights(_ context.Context, m module) (*weights, error) {
+func (s *floats) weights(_ context.Context, m module) (*packing.Matrix, error) {
 	plain, err := s.bfloats(m, floatsWhy)
 	if codes := fullName(m.name) + ".embedding_quantized"; plain == nil && err == nil {
 		if _, ok := s.ckpt.Tensor(codes); ok {
-			return nil, &TensorError{Tensor: codes, Problem: "codes, though config.json has no quantization_config"}
+			return nil, &checkpoint.TensorError{Tensor: codes, Problem: "codes, though config.json has no quantization_config"}
 		}
 	}
 	if plain == nil || err != nil || gridFor(m, s.grid) == "" {
 		return plain, err
 	}
-	return s.rounded(plain, s.grid)
+	return plain.Round(s.grid)
 }
 
 // gridFor returns the grid that the weights of a module are rounded to where others are rounded to grid.
@@ -49,23 +49,25 @@ func gridFor(m module, grid quant.Grid) quant.Grid {
 	return grid
 }
 
-// rounded returns bfloat16 weights rounded to a grid.
-func (s *floats) rounded(plain *weights, grid quant.Grid) (*weights, error) {
-	name := fullName(plain.name) + ".weight"
-	group := quant.Int4x32.Group
-	if plain.cols%group != 0 {
-		return nil, &TensorError{Tensor: name, Problem: fmt.Sprintf("%d columns do not fill blocks of %d, which grid %q needs", plain.cols, group, grid)}
-	}
-	data, _ := s.tensor(name)
-	width := 2 * plain.cols
-	return &weights{
-		module: plain.module, Format: quant.Int4x32, groups: plain.cols / group, rowBytes: plain.rowBytes,
-		row: func(r int, buf []byte, scales []float32) ([]byte, error) {
-			err := grid.RoundBF16(buf, scales, data.Data[r*width:][:width])
-			return buf[:plain.cols/2], valueError(name, r*plain.cols, err)
-		},
-	}, nil
-}
-
 // rounding implements source: such checkpoints have no static grids for activations.
 func (s *floats) rounding(module) (in, out float32, err error) { return 0, 0, nil }
+
+// roundable returns the matrices that grids round, as they are.
+func (s *floats) roundable() ([]*packing.Matrix, error) {
+	var all []*packing.Matrix
+	for _, g := range decoderGroups(s.cfg) {
+		for _, m := range g.modules {
+			if m.kind == norm || gridFor(m, quant.GridQ4_0) == "" {
+				continue
+			}
+			plain, err := s.bfloats(m, floatsWhy)
+			if err != nil {
+				return nil, err
+			}
+			if plain != nil { // else a head that the embedding stands for
+				all = append(all, plain)
+			}
+		}
+	}
+	return all, nil
+}

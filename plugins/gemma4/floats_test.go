@@ -154,7 +154,7 @@ func TestFloatsRefused(t *testing.T) {
 			req := request(t, made(t, gemma4test.TinyFloats(), gemma4test.Options{Seed: 8, Change: c.change}))
 			req.Recipe = map[string]string{"grid": c.grid}
 			err := convertRefused(t, req, fault.ErrIntegrity, c.want)
-			te, ok := errors.AsType[*gemma4.TensorError](err)
+			te, ok := errors.AsType[*checkpoint.TensorError](err)
 			if !ok || te.Tensor != text+c.tensor {
 				t.Errorf("the error names %+v, not %q", te, c.tensor)
 			}

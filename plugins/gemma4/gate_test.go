@@ -78,7 +78,7 @@ func TestGateWithoutFolder(t *testing.T) {
 
 // golden writes reference values: golden.json, tensors of these shapes filled with
 // x, and questions unless they are "".
-func golden(t *testing.T, runs string, x float32, tensors map[string][]int, questions string) string {
+func writeGolden(t *testing.T, runs string, x float32, tensors map[string][]int, questions string) string {
 	t.Helper()
 	dir := t.TempDir()
 	put := func(name, data string) {
@@ -131,7 +131,7 @@ const goodRuns = `{"runs":[{"prompt":[2,5],"greedy":[7],"margin":[0.5]}]}`
 
 func TestGateQuestions(t *testing.T) {
 	none := map[string][]int{}
-	ref, err := gate(t, golden(t, goodRuns, 0, none, "{\"question\":\"a\",\"expected\":\"b\",\"reference\":\"c\"}\n\n {\"question\":\"d\",\"expected\":\"e\",\"other\":1}"))
+	ref, err := gate(t, writeGolden(t, goodRuns, 0, none, "{\"question\":\"a\",\"expected\":\"b\",\"reference\":\"c\"}\n\n {\"question\":\"d\",\"expected\":\"e\",\"other\":1}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,28 +156,28 @@ func TestGateRefused(t *testing.T) {
 		want string
 	}{
 		{"no folder", filepath.Join(t.TempDir(), "none"), fault.ErrNotFound, "none"},
-		{"no runs file", golden(t, "", 0, none, ""), fault.ErrNotFound, "golden.json"},
-		{"no logits file", golden(t, goodRuns, 0, nil, ""), fault.ErrNotFound, "golden.safetensors"},
-		{"not JSON", golden(t, "{", 0, none, ""), fault.ErrIntegrity, "JSON"},
-		{"no runs", golden(t, `{"runs":[]}`, 0, none, ""), fault.ErrIntegrity, "no runs"},
-		{"too many runs", golden(t, `{"runs":[`+strings.Repeat("{},", 5000)+`{}]}`, 0, none, ""), fault.ErrIntegrity, "at most"},
-		{"no prompt", golden(t, run("[]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "no prompt"},
-		{"no tokens", golden(t, run("[1]", "[]", "[]"), 0, none, ""), fault.ErrIntegrity, "no greedy"},
-		{"fewer margins", golden(t, run("[1]", "[1,2]", "[1]"), 0, none, ""), fault.ErrIntegrity, "1 margins for 2"},
-		{"beyond the vocabulary", golden(t, run("[2048]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "token 2048"},
-		{"negative token", golden(t, run("[1]", "[-1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "token -1"},
-		{"token beyond int32", golden(t, run("[4294967298]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "JSON"},
-		{"negative margin", golden(t, run("[1]", "[1]", "[-1]"), 0, none, ""), fault.ErrIntegrity, "margin -1"},
-		{"margin beyond float32", golden(t, run("[1]", "[1]", "[1e39]"), 0, none, ""), fault.ErrIntegrity, "JSON"},
-		{"beyond the context", golden(t, run("["+strings.Repeat("1,", 511)+"1]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "513 tokens"},
-		{"logits of fewer positions", golden(t, goodRuns, 0, map[string][]int{"logits.0": {1, 2048}}, ""), fault.ErrIntegrity, "logits.0"},
-		{"logits of another vocabulary", golden(t, goodRuns, 0, map[string][]int{"logits.0": {2, 100}}, ""), fault.ErrIntegrity, "logits.0"},
-		{"last logits of two positions", golden(t, goodRuns, 0, map[string][]int{"last_logits.0": {1, 2048}}, ""), fault.ErrIntegrity, "last_logits.0"},
-		{"logits that are no numbers", golden(t, goodRuns, float32(math.NaN()), map[string][]int{"last_logits.0": {2048}}, ""), fault.ErrIntegrity, "NaN"},
-		{"questions not JSON", golden(t, goodRuns, 0, none, "{}x"), fault.ErrIntegrity, "line 1"},
-		{"question missing", golden(t, goodRuns, 0, none, "\n{\"expected\":\"a\"}"), fault.ErrIntegrity, "line 2"},
-		{"answer missing", golden(t, goodRuns, 0, none, `{"question":"a"}`), fault.ErrIntegrity, "missing"},
-		{"endless line", golden(t, goodRuns, 0, none, strings.Repeat(" ", 1<<20+10)), fault.ErrIntegrity, "longer than"},
+		{"no runs file", writeGolden(t, "", 0, none, ""), fault.ErrNotFound, "golden.json"},
+		{"no logits file", writeGolden(t, goodRuns, 0, nil, ""), fault.ErrNotFound, "golden.safetensors"},
+		{"not JSON", writeGolden(t, "{", 0, none, ""), fault.ErrIntegrity, "JSON"},
+		{"no runs", writeGolden(t, `{"runs":[]}`, 0, none, ""), fault.ErrIntegrity, "no runs"},
+		{"too many runs", writeGolden(t, `{"runs":[`+strings.Repeat("{},", 5000)+`{}]}`, 0, none, ""), fault.ErrIntegrity, "at most"},
+		{"no prompt", writeGolden(t, run("[]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "no prompt"},
+		{"no tokens", writeGolden(t, run("[1]", "[]", "[]"), 0, none, ""), fault.ErrIntegrity, "no greedy"},
+		{"fewer margins", writeGolden(t, run("[1]", "[1,2]", "[1]"), 0, none, ""), fault.ErrIntegrity, "1 margins for 2"},
+		{"beyond the vocabulary", writeGolden(t, run("[2048]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "token 2048"},
+		{"negative token", writeGolden(t, run("[1]", "[-1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "token -1"},
+		{"token beyond int32", writeGolden(t, run("[4294967298]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "JSON"},
+		{"negative margin", writeGolden(t, run("[1]", "[1]", "[-1]"), 0, none, ""), fault.ErrIntegrity, "margin -1"},
+		{"margin beyond float32", writeGolden(t, run("[1]", "[1]", "[1e39]"), 0, none, ""), fault.ErrIntegrity, "JSON"},
+		{"beyond the context", writeGolden(t, run("["+strings.Repeat("1,", 511)+"1]", "[1]", "[1]"), 0, none, ""), fault.ErrIntegrity, "513 tokens"},
+		{"logits of fewer positions", writeGolden(t, goodRuns, 0, map[string][]int{"logits.0": {1, 2048}}, ""), fault.ErrIntegrity, "logits.0"},
+		{"logits of another vocabulary", writeGolden(t, goodRuns, 0, map[string][]int{"logits.0": {2, 100}}, ""), fault.ErrIntegrity, "logits.0"},
+		{"last logits of two positions", writeGolden(t, goodRuns, 0, map[string][]int{"last_logits.0": {1, 2048}}, ""), fault.ErrIntegrity, "last_logits.0"},
+		{"logits that are no numbers", writeGolden(t, goodRuns, float32(math.NaN()), map[string][]int{"last_logits.0": {2048}}, ""), fault.ErrIntegrity, "NaN"},
+		{"questions not JSON", writeGolden(t, goodRuns, 0, none, "{}x"), fault.ErrIntegrity, "line 1"},
+		{"question missing", writeGolden(t, goodRuns, 0, none, "\n{\"expected\":\"a\"}"), fault.ErrIntegrity, "line 2"},
+		{"answer missing", writeGolden(t, goodRuns, 0, none, `{"question":"a"}`), fault.ErrIntegrity, "missing"},
+		{"endless line", writeGolden(t, goodRuns, 0, none, strings.Repeat(" ", 1<<20+10)), fault.ErrIntegrity, "longer than"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestGateRefused(t *testing.T) {
 		t.Errorf("without a configuration: %v", err)
 	}
 	t.Run("truncated logits", func(t *testing.T) {
-		dir := golden(t, goodRuns, 0, map[string][]int{"last_logits.0": {2048}}, "")
+		dir := writeGolden(t, goodRuns, 0, map[string][]int{"last_logits.0": {2048}}, "")
 		if err := os.Truncate(filepath.Join(dir, "golden.safetensors"), 1000); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/zoo-sdk/zoo/checkpoint/litertlm"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 // liteRT reads the layout of LiteRT-LM: one .litertlm file with a TFLite model each
@@ -91,7 +92,7 @@ const (
 // newLiteRT opens the file of that name in dir and finds the modules in it.
 func newLiteRT(ctx context.Context, dir, name string, cfg *Config) (*liteRT, error) {
 	if cfg.Quantization == nil {
-		return nil, &UnsupportedError{Field: "quantization_config", Got: "absent", Want: fmt.Sprintf("one with quant_method %q, as that of the mobile checkpoint has", quantMethod)}
+		return nil, &checkpoint.UnsupportedError{Field: "quantization_config", Got: "absent", Want: fmt.Sprintf("one with quant_method %q, as that of the mobile checkpoint has", quantMethod)}
 	}
 	mapping, err := checkpoint.MapFile(dir, name)
 	if err != nil {
@@ -163,7 +164,7 @@ func (s *liteRT) model(ctx context.Context, modelType string) (*litertlm.Model, 
 }
 
 // weights implements source.
-func (s *liteRT) weights(ctx context.Context, m module) (*weights, error) {
+func (s *liteRT) weights(ctx context.Context, m module) (*packing.Matrix, error) {
 	s.asked[m.name] = true
 	parts := s.tables[m.name]
 	if m.kind != table {
@@ -190,21 +191,22 @@ func (s *liteRT) weights(ctx context.Context, m module) (*weights, error) {
 	}
 	width := part.cols * bits / 8
 	flip := signBits(bits)
-	return &weights{
-		module: m, Format: format, groups: len(parts), rowBytes: int64(len(parts) * (width + 4)),
-		row: func(r int, buf []byte, to []float32) ([]byte, error) {
+	return &packing.Matrix{
+		Name: m.name, Format: format, Rows: m.rows, Cols: m.cols, RowBytes: int64(len(parts) * (width + 4)),
+		Read: func(r int, to *packing.Row) error {
 			for i, t := range parts {
-				to[i] = t.Quantization.Scale(r)
+				to.Scales[i] = t.Quantization.Scale(r)
 				codes := t.Data[r*width:][:width]
 				if len(parts) == 1 && flip == 0 {
-					return codes, nil
+					to.Codes = codes
+					return nil
 				}
-				out := buf[i*width:][:width]
+				out := to.Codes[i*width:][:width]
 				for k, c := range codes {
 					out[k] = c ^ flip
 				}
 			}
-			return buf[:len(parts)*width], nil
+			return nil
 		},
 	}, nil
 }
@@ -224,7 +226,7 @@ func signBits(bits int) byte {
 // checkMatrix checks that a tensor holds codes of that type with a scale for each row.
 func (s *liteRT) checkMatrix(ctx context.Context, m module, t *litertlm.Tensor, want litertlm.TensorType) error {
 	bad := func(format string, args ...any) error {
-		return &TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf(format, args...)}
+		return &checkpoint.TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf(format, args...)}
 	}
 	bits := t.Type.Bits()
 	q := t.Quantization
@@ -236,9 +238,9 @@ func (s *liteRT) checkMatrix(ctx context.Context, m module, t *litertlm.Tensor, 
 	case len(t.Data) == 0:
 		return bad("it has no weights in the .litertlm file")
 	case !slices.Equal(t.Shape, []int{m.rows, m.cols}):
-		return &TensorError{Tensor: fullName(m.name), Problem: "config.json gives another shape", Want: fmt.Sprint([]int{m.rows, m.cols}), Got: fmt.Sprint(t.Shape)}
+		return &checkpoint.TensorError{Tensor: fullName(m.name), Problem: "config.json gives another shape", Want: fmt.Sprint([]int{m.rows, m.cols}), Got: fmt.Sprint(t.Shape)}
 	case t.Type != litertlm.Int2 && t.Type != litertlm.Int4 && t.Type != litertlm.Int8:
-		return &TensorError{Tensor: fullName(m.name), Problem: "not codes", Want: "INT2, INT4 or INT8", Got: t.Type.String()}
+		return &checkpoint.TensorError{Tensor: fullName(m.name), Problem: "not codes", Want: "INT2, INT4 or INT8", Got: t.Type.String()}
 	case t.Type != want:
 		return bad("the tables of layers differ in their type: %s and %s", want, t.Type)
 	case m.cols*bits%8 != 0:
@@ -258,7 +260,7 @@ func (s *liteRT) checkBits(m module, bits int) error {
 	if err != nil || want == 0 || want == bits {
 		return err
 	}
-	return &TensorError{Tensor: fullName(m.name), Problem: "the rules of quantization_config give other codes", Want: fmt.Sprintf("%d bits", want), Got: fmt.Sprintf("%d bits", bits)}
+	return &checkpoint.TensorError{Tensor: fullName(m.name), Problem: "the rules of quantization_config give other codes", Want: fmt.Sprintf("%d bits", want), Got: fmt.Sprintf("%d bits", bits)}
 }
 
 // vector implements source.
@@ -317,7 +319,7 @@ func (s *liteRT) finish() error {
 	slices.Sort(names)
 	for _, name := range names {
 		if !s.asked[name] {
-			return &TensorError{Tensor: fullName(name), Problem: "the .litertlm file has it, and config.json gives it no place"}
+			return &checkpoint.TensorError{Tensor: fullName(name), Problem: "the .litertlm file has it, and config.json gives it no place"}
 		}
 	}
 	return nil
@@ -328,7 +330,7 @@ func (s *liteRT) files() []string { return []string{s.file.Name} }
 
 // missing reports that the file has nothing of that name.
 func missing(name string) error {
-	return &TensorError{Tensor: fullName(name), Problem: "missing from the .litertlm file"}
+	return &checkpoint.TensorError{Tensor: fullName(name), Problem: "missing from the .litertlm file"}
 }
 
 // constantFloats returns the n numbers of a constant of floats, which may have
@@ -336,26 +338,26 @@ func missing(name string) error {
 func constantFloats(name string, t *litertlm.Tensor, n int) ([]float32, error) {
 	switch {
 	case t.External:
-		return nil, &TensorError{Tensor: name, Problem: "its numbers are not in its own section of the .litertlm file, which is not supported"}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: "its numbers are not in its own section of the .litertlm file, which is not supported"}
 	case t.Sparse:
-		return nil, &TensorError{Tensor: name, Problem: "its numbers are sparse, which is not supported"}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: "its numbers are sparse, which is not supported"}
 	case t.Type != litertlm.Float32:
-		return nil, &TensorError{Tensor: name, Problem: "not floats", Want: litertlm.Float32.String(), Got: t.Type.String()}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: "not floats", Want: litertlm.Float32.String(), Got: t.Type.String()}
 	}
 	long := slices.DeleteFunc(slices.Clone(t.Shape), func(d int) bool { return d == 1 })
 	if len(long) == 0 {
 		long = []int{1}
 	}
 	if !slices.Equal(long, []int{n}) || len(t.Data) == 0 {
-		return nil, &TensorError{Tensor: name, Problem: "config.json gives another size", Want: fmt.Sprint([]int{n}), Got: fmt.Sprint(t.Shape)}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: "config.json gives another size", Want: fmt.Sprint([]int{n}), Got: fmt.Sprint(t.Shape)}
 	}
-	return toFloats(checkpoint.Tensor{Name: name, DType: checkpoint.F32, Data: t.Data})
+	return checkpoint.Tensor{Name: name, DType: checkpoint.F32, Data: t.Data}.Floats()
 }
 
 // staticScale returns the step of the 8-bit grid of an activation, 0 if it is a float.
 func staticScale(name string, t *litertlm.Tensor) (float32, error) {
 	bad := func(format string, args ...any) (float32, error) {
-		return 0, &TensorError{Tensor: fullName(name), Problem: fmt.Sprintf(format, args...)}
+		return 0, &checkpoint.TensorError{Tensor: fullName(name), Problem: fmt.Sprintf(format, args...)}
 	}
 	q := t.Quantization
 	switch {
@@ -380,14 +382,6 @@ const (
 	liteSource = "model.litertlm"
 	liteSuffix = ".litertlm"
 )
-
-// sourceName returns the name under which the sources of a pack list a file of the checkpoint.
-func sourceName(name string) string {
-	if strings.HasSuffix(name, liteSuffix) {
-		return liteSource
-	}
-	return name
-}
 
 // findLiteRT returns the name of the .litertlm file that holds the weights of the
 // checkpoint in dir, or "" if they are in safetensors files. Several .litertlm files

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/checkpoint/litertlm"
 )
 
@@ -78,7 +79,7 @@ func moduleOf(name string, roles []liteRole) (string, error) {
 				found = layersPrefix + layer[1] + found
 			}
 			if module != "" && module != found {
-				return "", &TensorError{Tensor: shorten(name), Problem: fmt.Sprintf("its name belongs to %s and to %s", fullName(module), fullName(found))}
+				return "", &checkpoint.TensorError{Tensor: shorten(name), Problem: fmt.Sprintf("its name belongs to %s and to %s", fullName(module), fullName(found))}
 			}
 			module = found
 		}
@@ -147,7 +148,7 @@ func (s *liteRT) readDecoder(ctx context.Context, m *litertlm.Model) error {
 	}
 	for _, n := range unnamed {
 		if n.out != head.in {
-			return &TensorError{Tensor: shorten(n.out.Name), Problem: "a norm of the decoder whose name is not known"}
+			return &checkpoint.TensorError{Tensor: shorten(n.out.Name), Problem: "a norm of the decoder whose name is not known"}
 		}
 		if err := add(s.norms, "norm", n.weight); err != nil {
 			return err
@@ -163,7 +164,7 @@ type liteNorm struct{ weight, out *litertlm.Tensor }
 func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tensor) error {
 	in, weight := g.input(o, 0), g.input(o, 1)
 	if in == nil || weight == nil {
-		return &TensorError{Tensor: shorten(out.Name), Problem: "a fully connected layer without input or weights"}
+		return &checkpoint.TensorError{Tensor: shorten(out.Name), Problem: "a fully connected layer without input or weights"}
 	}
 	module, err := moduleOf(weight.Name, linearRoles)
 	if err == nil && module == "" {
@@ -173,13 +174,13 @@ func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tenso
 		return err
 	}
 	if module == "" {
-		return &TensorError{Tensor: shorten(weight.Name), Problem: "a fully connected layer of the decoder whose name is not known"}
+		return &checkpoint.TensorError{Tensor: shorten(weight.Name), Problem: "a fully connected layer of the decoder whose name is not known"}
 	}
 	if bias := g.input(o, 2); bias != nil && (len(bias.Data) == 0 || slices.ContainsFunc(bias.Data, func(b byte) bool { return b != 0 })) {
-		return &TensorError{Tensor: fullName(module), Problem: "it has a bias, which the family does not have"}
+		return &checkpoint.TensorError{Tensor: fullName(module), Problem: "it has a bias, which the family does not have"}
 	}
 	if o.WeightsFormat != 0 {
-		return &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("its weights are in format %d, which is not supported", o.WeightsFormat)}
+		return &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("its weights are in format %d, which is not supported", o.WeightsFormat)}
 	}
 	if err := checkActivation(module, o); err != nil {
 		return err
@@ -194,14 +195,14 @@ func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tenso
 // checkActivation checks that no function is fused into an operator.
 func checkActivation(module string, o litertlm.Operator) error {
 	if o.Activation != 0 {
-		return &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the activation %d is fused into it, which the family does not have", o.Activation)}
+		return &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the activation %d is fused into it, which the family does not have", o.Activation)}
 	}
 	return nil
 }
 
 // twiceError reports a module that the decoder has twice.
 func twiceError(module string) error {
-	return &TensorError{Tensor: fullName(module), Problem: "two operators of the decoder belong to it"}
+	return &checkpoint.TensorError{Tensor: fullName(module), Problem: "two operators of the decoder belong to it"}
 }
 
 // addNorm adds a norm, or appends it to those that no name tells apart.
@@ -215,16 +216,16 @@ func (s *liteRT) addNorm(o litertlm.Operator, n liteNorm, unnamed []liteNorm) ([
 		name = fullName(module)
 	}
 	if n.weight == nil {
-		return nil, &TensorError{Tensor: name, Problem: "a norm without weights"}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: "a norm without weights"}
 	}
 	epsilon, found, err := o.Attribute(epsilonAttribute)
 	switch want := s.cfg.Text.RMSNormEps; {
 	case err != nil:
-		return nil, &TensorError{Tensor: name, Problem: err.Error()}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: err.Error()}
 	case !found:
-		return nil, &TensorError{Tensor: name, Problem: "a norm without the attribute \"" + epsilonAttribute + "\""}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: "a norm without the attribute \"" + epsilonAttribute + "\""}
 	case float32(epsilon) != want:
-		return nil, &TensorError{Tensor: name, Problem: "config.json gives another rms_norm_eps", Want: fmt.Sprint(want), Got: fmt.Sprint(float32(epsilon))}
+		return nil, &checkpoint.TensorError{Tensor: name, Problem: "config.json gives another rms_norm_eps", Want: fmt.Sprint(want), Got: fmt.Sprint(float32(epsilon))}
 	}
 	if module == "" {
 		return append(unnamed, n), nil
@@ -256,7 +257,7 @@ func (s *liteRT) checkValueNorms() error {
 		}
 		for k, v := range values {
 			if v != 1 {
-				return &TensorError{Tensor: fullName(name), Problem: fmt.Sprintf("weight %d is %v, it should be 1", k, v)}
+				return &checkpoint.TensorError{Tensor: fullName(name), Problem: fmt.Sprintf("weight %d is %v, it should be 1", k, v)}
 			}
 		}
 	}
@@ -277,7 +278,7 @@ func (s *liteRT) addScalar(g liteGraph, o litertlm.Operator, out *litertlm.Tenso
 			return add(s.scalars, module, t)
 		}
 	}
-	return &TensorError{Tensor: fullName(module), Problem: "it is no constant"}
+	return &checkpoint.TensorError{Tensor: fullName(module), Problem: "it is no constant"}
 }
 
 // addCaches adds the caches of a layer that an operator updates, by their names.
@@ -294,7 +295,7 @@ func (s *liteRT) addCaches(g liteGraph, o litertlm.Operator) error {
 		}
 	}
 	if found["k"] == nil || found["v"] == nil || layers["k"] != layers["v"] {
-		return &TensorError{Tensor: shorten(g.output(o).Name), Problem: "an update of caches whose names are not those of one layer's"}
+		return &checkpoint.TensorError{Tensor: shorten(g.output(o).Name), Problem: "an update of caches whose names are not those of one layer's"}
 	}
 	attn := layersPrefix + layers["k"] + ".self_attn."
 	if err := add(s.caches, attn+"k_cache_scale", found["k"]); err != nil {
@@ -318,7 +319,7 @@ func (s *liteRT) readTables(m *litertlm.Model, module string, n int) error {
 			continue
 		}
 		if len(lookups) != n {
-			return &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("its model looks up %d tables, it should be %d", len(lookups), n)}
+			return &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("its model looks up %d tables, it should be %d", len(lookups), n)}
 		}
 		order := make([]int, n)
 		if n > 1 {
@@ -334,7 +335,7 @@ func (s *liteRT) readTables(m *litertlm.Model, module string, n int) error {
 		s.tables[module] = tables
 		return nil
 	}
-	return &TensorError{Tensor: fullName(module), Problem: "its model looks up no table"}
+	return &checkpoint.TensorError{Tensor: fullName(module), Problem: "its model looks up no table"}
 }
 
 // tableOrder returns the layer of each lookup, by the numbers in the names of the
@@ -346,7 +347,7 @@ func (s *liteRT) tableOrder(g liteGraph, module string, lookups []int) ([]int, e
 		name, _, _ := strings.Cut(g.input(g.Operators[at], 1).Name, ";")
 		found := tableName.FindStringSubmatch(name)
 		if found == nil {
-			return nil, &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the name of its table %q has no number of a layer", shorten(name))}
+			return nil, &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the name of its table %q has no number of a layer", shorten(name))}
 		}
 		layer := 0
 		if found[1] != "" {
@@ -356,7 +357,7 @@ func (s *liteRT) tableOrder(g liteGraph, module string, lookups []int) ([]int, e
 			}
 		}
 		if layer >= len(lookups) || seen[layer] {
-			return nil, &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the number in the name of its table %q is that of no layer, or of another table", shorten(name))}
+			return nil, &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the number in the name of its table %q is that of no layer, or of another table", shorten(name))}
 		}
 		seen[layer] = true
 		order[i] = layer
@@ -364,7 +365,7 @@ func (s *liteRT) tableOrder(g liteGraph, module string, lookups []int) ([]int, e
 	if joined := joinOrder(g, lookups); joined != nil {
 		for i := range order {
 			if order[i] != joined[i] {
-				return nil, &TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("its table with number %d is joined as number %d", order[i], joined[i])}
+				return nil, &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("its table with number %d is joined as number %d", order[i], joined[i])}
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/checkpoint/litertlm"
 	"github.com/zoo-sdk/zoo/checkpoint/litertlm/litertlmtest"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -215,7 +216,7 @@ func TestLiteRTMessages(t *testing.T) {
 	}}))
 	for range 10 {
 		_, err := gemma4.Convert(t.Context(), plugin, req)
-		if te, ok := errors.AsType[*gemma4.TensorError](err); !ok || !strings.Contains(te.Tensor, "/layer_0/") {
+		if te, ok := errors.AsType[*checkpoint.TensorError](err); !ok || !strings.Contains(te.Tensor, "/layer_0/") {
 			t.Fatal(err)
 		}
 	}
@@ -473,7 +474,7 @@ func TestLiteRTRefused(t *testing.T) {
 				return
 			}
 			err := convertRefused(t, request(t, dir), fault.ErrIntegrity, c.want)
-			if te, ok := errors.AsType[*gemma4.TensorError](err); c.tensor != "" && (!ok || te.Tensor != c.tensor) {
+			if te, ok := errors.AsType[*checkpoint.TensorError](err); c.tensor != "" && (!ok || te.Tensor != c.tensor) {
 				t.Errorf("the error names %+v, not %q", te, c.tensor)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 // mobile reads the layout of the official mobile checkpoints: packed unsigned
@@ -23,7 +24,7 @@ func newMobile(ckpt *checkpoint.Checkpoint, cfg *Config) *mobile {
 }
 
 // weights implements source.
-func (s *mobile) weights(ctx context.Context, m module) (*weights, error) {
+func (s *mobile) weights(ctx context.Context, m module) (*packing.Matrix, error) {
 	full := fullName(m.name)
 	codesName, scalesName := full+".weight", full+".weight_scale"
 	bits, err := s.cfg.Quantization.Bits(full, m.kind == table)
@@ -40,7 +41,7 @@ func (s *mobile) weights(ctx context.Context, m module) (*weights, error) {
 		return nil, nil
 	}
 	if m.cols*bits%8 != 0 {
-		return nil, &TensorError{Tensor: codesName, Problem: fmt.Sprintf("%d columns of %d bits do not fill bytes", m.cols, bits)}
+		return nil, &checkpoint.TensorError{Tensor: codesName, Problem: fmt.Sprintf("%d columns of %d bits do not fill bytes", m.cols, bits)}
 	}
 	width := m.cols * bits / 8
 	dtype := checkpoint.U8
@@ -68,11 +69,12 @@ func (s *mobile) weights(ctx context.Context, m module) (*weights, error) {
 	if groups > 1 {
 		format.Group = m.cols / groups
 	}
-	return &weights{
-		module: m, Format: format, groups: groups, rowBytes: int64(width + 4*groups),
-		row: func(r int, _ []byte, to []float32) ([]byte, error) {
-			readFloats(to, scales.Data[4*groups*r:])
-			return codes.Data[r*width:][:width], nil
+	return &packing.Matrix{
+		Name: m.name, Format: format, Rows: m.rows, Cols: m.cols, RowBytes: int64(width + 4*groups),
+		Read: func(r int, to *packing.Row) error {
+			readFloats(to.Scales, scales.Data[4*groups*r:])
+			to.Codes = codes.Data[r*width:][:width]
+			return nil
 		},
 	}, nil
 }
@@ -99,9 +101,9 @@ func checkScales(ctx context.Context, t checkpoint.Tensor) error {
 		}
 		v := math.Float32frombits(bits)
 		if v < 0 && !math.IsInf(float64(v), 0) {
-			return &TensorError{Tensor: t.Name, Problem: fmt.Sprintf("scale number %d is %v, which is negative", i/4, v)}
+			return &checkpoint.TensorError{Tensor: t.Name, Problem: fmt.Sprintf("scale number %d is %v, which is negative", i/4, v)}
 		}
-		return notFinite(t.Name, i/4, v)
+		return checkpoint.NotFinite(t.Name, i/4, v)
 	}
 	return nil
 }

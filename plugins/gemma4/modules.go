@@ -3,7 +3,7 @@ package gemma4
 import (
 	"fmt"
 
-	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 // module is a linear layer, a table or a norm of the decoder, as config.json has it.
@@ -24,22 +24,13 @@ const (
 	norm
 )
 
-// arrangement says how the modules of a group lie in one tensor of the pack.
-type arrangement int
-
-const (
-	// stacked puts the modules one after another, each filled up to whole blocks if there are several.
-	stacked arrangement = iota
-	// alternating takes a block of each in turn.
-	alternating
-)
-
 // group is what a step reads together: one module, or several that take the same input.
 type group struct {
 	// name is the tensor's in the pack if its modules lie together; a single module gives its own name.
 	name    string
 	modules []module
-	arrangement
+	// arrangement is how they lie.
+	arrangement packing.Arrangement
 	// gathered says that rows are looked up and never multiplied.
 	gathered bool
 }
@@ -90,7 +81,7 @@ func decoderGroups(c *Config) []group {
 		}
 		groups = append(groups,
 			vector(base+"input_layernorm", t.HiddenSize),
-			group{name: attn + "qkv_proj", modules: inputs, arrangement: stacked},
+			group{name: attn + "qkv_proj", modules: inputs, arrangement: packing.Stacked},
 			vector(attn+"q_norm", l.HeadDim))
 		if l.OwnsKV {
 			groups = append(groups, vector(attn+"k_norm", l.HeadDim))
@@ -99,7 +90,7 @@ func decoderGroups(c *Config) []group {
 			one(matrix(attn+"o_proj", t.HiddenSize, width)),
 			vector(base+"post_attention_layernorm", t.HiddenSize),
 			vector(base+"pre_feedforward_layernorm", t.HiddenSize),
-			group{name: mlp + "gate_up_proj", arrangement: alternating, modules: []module{
+			group{name: mlp + "gate_up_proj", arrangement: packing.Alternating, modules: []module{
 				matrix(mlp+"gate_proj", l.FFN, t.HiddenSize), matrix(mlp+"up_proj", l.FFN, t.HiddenSize)}},
 			one(matrix(mlp+"down_proj", t.HiddenSize, l.FFN)),
 			vector(base+"post_feedforward_layernorm", t.HiddenSize))
@@ -147,6 +138,3 @@ const layersPrefix = "layers."
 
 // layerName returns what starts the names of a layer's modules.
 func layerName(i int) string { return fmt.Sprintf("%s%d.", layersPrefix, i) }
-
-// blocks returns the number of 16-row blocks of n rows.
-func blocks(n int) int { return (n + quant.BlockRows - 1) / quant.BlockRows }

@@ -170,7 +170,7 @@ func TestTensorsRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := made(t, gemma4test.Tiny(), gemma4test.Options{Seed: 1, Change: c.change})
 			err := convertRefused(t, request(t, dir), fault.ErrIntegrity, c.want)
-			te, ok := errors.AsType[*gemma4.TensorError](err)
+			te, ok := errors.AsType[*checkpoint.TensorError](err)
 			if !ok || te.Tensor != c.tensor {
 				t.Errorf("the error names %+v, not %q", te, c.tensor)
 			}

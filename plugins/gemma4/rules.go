@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/dlclark/regexp2"
+
+	"github.com/zoo-sdk/zoo/checkpoint"
 )
 
 // Bounds of a quantization_config.
@@ -57,7 +59,7 @@ type skipRule struct {
 // "model.language_model.layers.0.mlp.up_proj"; table says that it is an embedding.
 //
 // The rules are searched for in the name in the order of the file and the first
-// that is found wins. Patterns are Python's; one that takes too long is a *ConfigError.
+// that is found wins. Patterns are Python's; one that takes too long is a *checkpoint.ConfigError.
 func (q *Quantization) Bits(module string, table bool) (int, error) {
 	if table && !q.QuantizeEmbeddings {
 		return 0, nil
@@ -65,7 +67,7 @@ func (q *Quantization) Bits(module string, table bool) (int, error) {
 	for i, s := range q.skip {
 		found, err := s.start.MatchString(module)
 		if err != nil {
-			return 0, &ConfigError{Field: fmt.Sprintf("quantization_config.modules_to_not_convert[%d]", i), Problem: fmt.Sprintf("%q does not come to an end on %q", s.suffix, module)}
+			return 0, &checkpoint.ConfigError{Field: fmt.Sprintf("quantization_config.modules_to_not_convert[%d]", i), Problem: fmt.Sprintf("%q does not come to an end on %q", s.suffix, module)}
 		}
 		if found || strings.HasSuffix(module, s.suffix) {
 			return 0, nil
@@ -74,7 +76,7 @@ func (q *Quantization) Bits(module string, table bool) (int, error) {
 	for _, r := range q.rules {
 		found, err := r.pattern.MatchString(module)
 		if err != nil {
-			return 0, &ConfigError{Field: "quantization_config.module_quant_configs", Problem: fmt.Sprintf("%q does not come to an end on %q", r.pattern.String(), module)}
+			return 0, &checkpoint.ConfigError{Field: "quantization_config.module_quant_configs", Problem: fmt.Sprintf("%q does not come to an end on %q", r.pattern.String(), module)}
 		}
 		if found {
 			return r.bits, nil
@@ -83,7 +85,7 @@ func (q *Quantization) Bits(module string, table bool) (int, error) {
 	return q.NumBits, nil
 }
 
-// parseQuantization reads a quantization_config. A method other than "gemma" is an *UnsupportedError.
+// parseQuantization reads a quantization_config. A method other than "gemma" is an *checkpoint.UnsupportedError.
 func parseQuantization(data []byte) (*Quantization, error) {
 	var raw struct {
 		QuantMethod         *string         `json:"quant_method"`
@@ -93,10 +95,10 @@ func parseQuantization(data []byte) (*Quantization, error) {
 		ModulesToNotConvert []string        `json:"modules_to_not_convert"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return nil, &ConfigError{Field: "quantization_config", Problem: "not the JSON it should be", Err: err}
+		return nil, &checkpoint.ConfigError{Field: "quantization_config", Problem: "not the JSON it should be", Err: err}
 	}
 	if m := text(raw.QuantMethod); m != quantMethod {
-		return nil, &UnsupportedError{Field: "quantization_config.quant_method", Got: strconv.Quote(shorten(m)), Want: strconv.Quote(quantMethod)}
+		return nil, &checkpoint.UnsupportedError{Field: "quantization_config.quant_method", Got: strconv.Quote(shorten(m)), Want: strconv.Quote(quantMethod)}
 	}
 	q := &Quantization{NumBits: 4, QuantizeEmbeddings: raw.QuantizeEmbeddings != nil && *raw.QuantizeEmbeddings}
 	if raw.NumBits != nil {
@@ -106,12 +108,12 @@ func parseQuantization(data []byte) (*Quantization, error) {
 		return nil, err
 	}
 	if len(raw.ModulesToNotConvert) > maxRules {
-		return nil, &ConfigError{Field: "quantization_config.modules_to_not_convert", Problem: fmt.Sprintf("%d entries, at most %d are allowed", len(raw.ModulesToNotConvert), maxRules)}
+		return nil, &checkpoint.ConfigError{Field: "quantization_config.modules_to_not_convert", Problem: fmt.Sprintf("%d entries, at most %d are allowed", len(raw.ModulesToNotConvert), maxRules)}
 	}
 	for i, name := range raw.ModulesToNotConvert {
 		field := fmt.Sprintf("quantization_config.modules_to_not_convert[%d]", i)
 		if name == "" {
-			return nil, &ConfigError{Field: field, Problem: "empty: it would exempt every module"}
+			return nil, &checkpoint.ConfigError{Field: field, Problem: "empty: it would exempt every module"}
 		}
 		start, err := compilePattern(field, name, `\A(?:`+name+`)(?:(?<=\.)|(?=\.|\z))`)
 		if err != nil {
@@ -131,7 +133,7 @@ func parseQuantization(data []byte) (*Quantization, error) {
 func (q *Quantization) parseRules(data []byte) error {
 	const field = "quantization_config.module_quant_configs"
 	bad := func(err error, format string, args ...any) error {
-		return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...), Err: err}
+		return &checkpoint.ConfigError{Field: field, Problem: fmt.Sprintf(format, args...), Err: err}
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -158,7 +160,7 @@ func (q *Quantization) parseRules(data []byte) error {
 		bits := q.NumBits
 		for _, name := range slices.Sorted(maps.Keys(options)) {
 			if name != "num_bits" {
-				return &UnsupportedError{Field: fmt.Sprintf("%s[%q].%s", field, shorten(pattern), shorten(name)), Got: "present", Want: "absent: num_bits is the only option"}
+				return &checkpoint.UnsupportedError{Field: fmt.Sprintf("%s[%q].%s", field, shorten(pattern), shorten(name)), Got: "present", Want: "absent: num_bits is the only option"}
 			}
 			if err := json.Unmarshal(options[name], &bits); err != nil {
 				return bad(err, "num_bits of %q is not a number", shorten(pattern))
@@ -185,7 +187,7 @@ func (q *Quantization) parseRules(data []byte) error {
 // checkBits checks a number of bits.
 func checkBits(field string, bits int) error {
 	if bits != 2 && bits != 4 && bits != 8 {
-		return &UnsupportedError{Field: field, Got: strconv.Itoa(bits), Want: "2, 4 or 8"}
+		return &checkpoint.UnsupportedError{Field: field, Got: strconv.Itoa(bits), Want: "2, 4 or 8"}
 	}
 	return nil
 }
@@ -193,12 +195,12 @@ func checkBits(field string, bits int) error {
 // compilePattern compiles a pattern in Python's syntax, given is how the file has it.
 func compilePattern(field, given, pattern string) (*regexp2.Regexp, error) {
 	if len(given) > maxPatternBytes {
-		return nil, &ConfigError{Field: field, Problem: fmt.Sprintf("a pattern of %d bytes, at most %d are allowed", len(given), maxPatternBytes)}
+		return nil, &checkpoint.ConfigError{Field: field, Problem: fmt.Sprintf("a pattern of %d bytes, at most %d are allowed", len(given), maxPatternBytes)}
 	}
 	// RE2 adds the (?P<name>…) of Python to the backtracking syntax.
 	re, err := regexp2.Compile(pattern, regexp2.RE2)
 	if err != nil {
-		return nil, &ConfigError{Field: field, Problem: fmt.Sprintf("%q is not a pattern that can be read", shorten(given)), Err: err}
+		return nil, &checkpoint.ConfigError{Field: field, Problem: fmt.Sprintf("%q is not a pattern that can be read", shorten(given)), Err: err}
 	}
 	re.MatchTimeout = patternTimeout
 	return re, nil

@@ -3,7 +3,7 @@ package gemma4
 import (
 	"context"
 
-	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 // source reads one layout of checkpoints. What a module holds and where it goes in
@@ -13,7 +13,7 @@ type source interface {
 	// the pack keeps them in, or nil if the checkpoint has none of that name. Scales
 	// that the checkpoint has are checked; what is wrong with single numbers comes up
 	// when their row is read.
-	weights(ctx context.Context, m module) (*weights, error)
+	weights(ctx context.Context, m module) (*packing.Matrix, error)
 	// vector returns the weights of a norm, exact in float32 and finite.
 	vector(m module) ([]float32, error)
 	// number returns a single number and whether there is one.
@@ -25,22 +25,3 @@ type source interface {
 	// files names the files of the checkpoint that hold weights, and that say where they are.
 	files() []string
 }
-
-// weights gives access to the rows of one matrix of a source. Its row function may
-// be called by many goroutines.
-type weights struct {
-	module
-	quant.Format
-	// groups is the number of scales in a row; 0 for floats.
-	groups int
-	// rowBytes is what reading a row reads of the source.
-	rowBytes int64
-	// row returns the numbers of a row in the checkpoint's packing, as
-	// quant.PackRow takes them: a slice of the source, or buf, which has room for
-	// them. It writes the scales to scales, which holds groups numbers. An error
-	// names a number that the row cannot have.
-	row func(r int, buf []byte, scales []float32) ([]byte, error)
-}
-
-// codeBytes returns the size of what row returns.
-func (w *weights) codeBytes() int { return (w.cols*w.Bits + 7) / 8 }

@@ -3,16 +3,17 @@ package gemma4
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"math"
 
+	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 	"github.com/zoo-sdk/zoo/tokenizer"
 	"github.com/zoo-sdk/zoo/zoo"
+	"github.com/zoo-sdk/zoo/zoo/packing"
 )
 
 // activationStep is about the step of the static grids and of the int8 caches of
@@ -56,24 +57,22 @@ func Synthesize(ctx context.Context, id zoo.PluginID, shapes Shapes, req zoo.Syn
 	if err != nil {
 		return err
 	}
-	plan, err := newPlan(ctx, src.cfg, src)
+	pack, err := newPlan(ctx, src.cfg, src)
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{
+	pack.Plugin, pack.Recipe = id, recipe
+	pack.Files = map[string][]byte{
 		zoo.ConfigFile:          shapes.Config,
 		zoo.GenerationFile:      fmt.Appendf(nil, `{"bos_token_id":%d,"eos_token_id":%d,"pad_token_id":%d}`, syntheticBOS, syntheticEOS, syntheticPad),
 		zoo.TokenizerConfigFile: []byte(`{"bos_token":"<bos>","eos_token":"<eos>"}`),
 	}
-	if files[zoo.TokenizerFile], err = tokenizer.Compile(syntheticTokenizer(src.cfg.Text.VocabSize)); err != nil {
+	if pack.Files[zoo.TokenizerFile], err = tokenizer.Compile(syntheticTokenizer(src.cfg.Text.VocabSize)); err != nil {
 		return fmt.Errorf("tokenizer of a synthetic pack: %w", err)
 	}
-	w, err := zoo.NewPackWriter(req.Dir, id, recipe, nil)
-	if err != nil {
-		return err
-	}
-	err = writePack(ctx, w, plan, files, &meter{progress: req.Progress, total: plan.sourceBytes()})
-	return errors.Join(err, w.Close())
+	m := packing.NewMeter(req.Progress)
+	m.Expect(pack.SourceBytes())
+	return pack.Write(ctx, req.Dir, m)
 }
 
 // SyntheticProgram records the decoder of the pack that [Synthesize] writes, without
@@ -83,15 +82,11 @@ func SyntheticProgram(ctx context.Context, shapes Shapes) (*program.Program, err
 	if err != nil {
 		return nil, err
 	}
-	plan, err := newPlan(ctx, src.cfg, src)
+	pack, err := newPlan(ctx, src.cfg, src)
 	if err != nil {
 		return nil, err
 	}
-	m := &zoo.Manifest{Constants: plan.constants}
-	for _, t := range plan.tensors {
-		m.Tensors = append(m.Tensors, zoo.Tensor{Name: t.Name, Matrix: t.Matrix})
-	}
-	return Record(m, src.cfg)
+	return Record(pack.Manifest(), src.cfg)
 }
 
 // synthetic is a source of random numbers. Those of a row follow from the names of
@@ -109,7 +104,7 @@ func (s synthetic) format(m module) (quant.Format, int, error) {
 			return quant.BF16, 0, nil
 		}
 		if m.cols%quant.Int4x32.Group != 0 {
-			return quant.Format{}, 0, &TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns do not fill blocks of %d", m.cols, quant.Int4x32.Group)}
+			return quant.Format{}, 0, &checkpoint.TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns do not fill blocks of %d", m.cols, quant.Int4x32.Group)}
 		}
 		return quant.Int4x32, m.cols / quant.Int4x32.Group, nil
 	}
@@ -120,7 +115,7 @@ func (s synthetic) format(m module) (quant.Format, int, error) {
 	case bits == 0:
 		return quant.BF16, 0, nil
 	case m.cols*bits%8 != 0:
-		return quant.Format{}, 0, &TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns of %d bits do not fill bytes", m.cols, bits)}
+		return quant.Format{}, 0, &checkpoint.TensorError{Tensor: fullName(m.name), Problem: fmt.Sprintf("%d columns of %d bits do not fill bytes", m.cols, bits)}
 	}
 	format, groups := quant.Format{Bits: bits, Scale: quant.ScaleF32}, 1
 	if layers := s.cfg.Text.NumHiddenLayers; m.name == "embed_tokens_per_layer" && layers > 1 {
@@ -131,7 +126,7 @@ func (s synthetic) format(m module) (quant.Format, int, error) {
 }
 
 // weights implements source. The head repeats the embedding.
-func (s synthetic) weights(_ context.Context, m module) (*weights, error) {
+func (s synthetic) weights(_ context.Context, m module) (*packing.Matrix, error) {
 	if m.name == headName && s.cfg.TieWordEmbeddings {
 		return nil, nil
 	}
@@ -145,16 +140,15 @@ func (s synthetic) weights(_ context.Context, m module) (*weights, error) {
 	}
 	stream := nameNoise(name)
 	if !format.Codes() {
-		return &weights{
-			module: m, Format: format, rowBytes: int64(2 * m.cols),
-			row: func(r int, buf []byte, _ []float32) ([]byte, error) {
-				buf = buf[:2*m.cols]
-				stream.of(r).fill(buf)
-				for i := 1; i < len(buf); i += 2 {
+		return &packing.Matrix{
+			Name: m.name, Format: format, Rows: m.rows, Cols: m.cols, RowBytes: int64(2 * m.cols),
+			Read: func(r int, to *packing.Row) error {
+				stream.of(r).fill(to.Codes)
+				for i := 1; i < len(to.Codes); i += 2 {
 					// Either sign, and a magnitude from 1/32 to 1/8.
-					buf[i] = buf[i]&0x80 | 0x3d
+					to.Codes[i] = to.Codes[i]&0x80 | 0x3d
 				}
-				return buf, nil
+				return nil
 			},
 		}, nil
 	}
@@ -162,19 +156,18 @@ func (s synthetic) weights(_ context.Context, m module) (*weights, error) {
 	if m.kind == table {
 		step = codeStep(format.Bits, m.cols/groups)
 	}
-	return &weights{
-		module: m, Format: format, groups: groups, rowBytes: int64(width + 4*groups),
-		row: func(r int, buf []byte, scales []float32) ([]byte, error) {
+	return &packing.Matrix{
+		Name: m.name, Format: format, Rows: m.rows, Cols: m.cols, RowBytes: int64(width + 4*groups),
+		Read: func(r int, to *packing.Row) error {
 			n := stream.of(r)
-			for i := range scales[:groups] {
-				scales[i] = n.around(step)
+			for i := range to.Scales {
+				to.Scales[i] = n.around(step)
 				if format.Scale == quant.ScaleF16 {
-					scales[i] = quant.F16ToF32(quant.F32ToF16(scales[i]))
+					to.Scales[i] = quant.F16ToF32(quant.F32ToF16(to.Scales[i]))
 				}
 			}
-			buf = buf[:width]
-			n.fill(buf)
-			return buf, nil
+			n.fill(to.Codes)
+			return nil
 		},
 	}, nil
 }

@@ -1,4 +1,4 @@
-package gemma4
+package packing
 
 import (
 	"context"
@@ -25,31 +25,13 @@ type scratch struct {
 // It holds a few chunks of memory, whatever the size of the tensors.
 type packer struct {
 	workers int
-	meter   *meter
+	meter   *Meter
 	free    chan *chunk
-}
-
-// meter counts bytes of the source. It is safe for concurrent use.
-type meter struct {
-	mu sync.Mutex
-	// progress is told the bytes that are done, one call at a time, or is nil.
-	progress    func(done, total int64)
-	done, total int64
-}
-
-// add adds bytes that are done.
-func (m *meter) add(sourceBytes int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.done += sourceBytes
-	if m.progress != nil {
-		m.progress(m.done, m.total)
-	}
 }
 
 // chunk is a run of units of one tensor.
 type chunk struct {
-	tensor *packTensor
+	tensor *Tensor
 	first  int
 	units  int
 	data   []byte
@@ -57,7 +39,7 @@ type chunk struct {
 }
 
 // newPacker prepares to pack tensors, which the meter counts.
-func newPacker(m *meter) *packer {
+func newPacker(m *Meter) *packer {
 	p := &packer{workers: runtime.GOMAXPROCS(0), meter: m}
 	n := 2*p.workers + 2
 	p.free = make(chan *chunk, n)
@@ -68,12 +50,12 @@ func newPacker(m *meter) *packer {
 }
 
 // write packs one tensor into w. When it returns, no goroutine of it is left.
-func (p *packer) write(ctx context.Context, t *packTensor, w io.Writer) error {
+func (p *packer) write(ctx context.Context, t *Tensor, w io.Writer) error {
 	if t.vector != nil {
 		if err := writeVector(w, t.vector); err != nil {
 			return err
 		}
-		p.meter.add(t.sourceBytes())
+		p.meter.Add(t.SourceBytes())
 		return nil
 	}
 	per := max(1, chunkBytes/t.unitBytes())
@@ -124,7 +106,7 @@ func (p *packer) write(ctx context.Context, t *packTensor, w io.Writer) error {
 			_, err = w.Write(c.data)
 		}
 		if err == nil {
-			p.meter.add(c.sourceBytes())
+			p.meter.Add(c.sourceBytes())
 		} else if !stopped {
 			close(stop)
 			stopped = true
@@ -161,59 +143,40 @@ func (c *chunk) pack(s *scratch) error {
 func (c *chunk) sourceBytes() int64 {
 	var n int64
 	for i := range c.units {
-		w, _, rows := c.tensor.locate(c.first + i)
-		n += int64(rows) * w.rowBytes
+		m, _, rows := c.tensor.locate(c.first + i)
+		n += int64(rows) * m.RowBytes
 	}
 	return n
 }
 
-// locate returns the weights, and the first and the number of their rows, that a unit holds.
-func (t *packTensor) locate(unit int) (w *weights, first, rows int) {
-	if t.Layout == quant.Rows {
-		return t.parts[0], unit, 1
-	}
-	if t.arrangement == alternating && len(t.parts) > 1 {
-		w = t.parts[unit%len(t.parts)]
-		unit /= len(t.parts)
-	} else {
-		for _, w = range t.parts {
-			if n := blocks(w.rows); unit >= n {
-				unit -= n
-				continue
-			}
-			break
-		}
-	}
-	first = unit * quant.BlockRows
-	return w, first, min(quant.BlockRows, w.rows-first)
-}
-
 // packBlock packs one block of 16 rows.
-func (t *packTensor) packBlock(dst []byte, block int, s *scratch) error {
-	w, first, rows := t.locate(block)
-	width := w.codeBytes()
-	s.grow(rows*width, rows*w.groups)
+func (t *Tensor) packBlock(dst []byte, block int, s *scratch) error {
+	m, first, rows := t.locate(block)
+	shape := m.shape()
+	width, scales := shape.CodeBytes(), shape.NumScales()
+	s.grow(rows*width, rows*scales)
 	s.codes = s.codes[:0]
 	for i := range rows {
-		row, err := w.row(first+i, s.buf[i*width:][:width], s.scales[i*w.groups:][:w.groups])
-		if err != nil {
+		row := Row{Codes: s.buf[i*width:][:width], Scales: s.scales[i*scales:][:scales]}
+		if err := m.Read(first+i, &row); err != nil {
 			return err
 		}
-		s.codes = append(s.codes, row)
+		s.codes = append(s.codes, row.Codes)
 	}
 	quant.PackBlock(dst, t.Matrix, s.codes, s.scales)
 	return nil
 }
 
 // packRow packs one row.
-func (t *packTensor) packRow(dst []byte, row int, s *scratch) error {
-	w := t.parts[0]
-	s.grow(w.codeBytes(), w.groups)
-	codes, err := w.row(row, s.buf, s.scales)
-	if err != nil {
+func (t *Tensor) packRow(dst []byte, row int, s *scratch) error {
+	m := t.parts[0]
+	shape := m.shape()
+	s.grow(shape.CodeBytes(), shape.NumScales())
+	r := Row{Codes: s.buf, Scales: s.scales}
+	if err := m.Read(row, &r); err != nil {
 		return err
 	}
-	quant.PackRow(dst, t.Matrix, codes, s.scales)
+	quant.PackRow(dst, t.Matrix, r.Codes, r.Scales)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package gemma4
+package packing
 
 import (
 	"cmp"
@@ -28,40 +28,22 @@ func (r *rounding) add(o *rounding) {
 	}
 }
 
-// roundable returns the matrices that grids round, as they are.
-func (s *floats) roundable() ([]*weights, error) {
-	var all []*weights
-	for _, g := range decoderGroups(s.cfg) {
-		for _, m := range g.modules {
-			if m.kind == norm || gridFor(m, quant.GridQ4_0) == "" {
-				continue
-			}
-			plain, err := s.bfloats(m, floatsWhy)
-			if err != nil {
-				return nil, err
-			}
-			if plain != nil { // else a head that the embedding stands for
-				all = append(all, plain)
-			}
-		}
-	}
-	return all, nil
-}
-
-// report measures what each grid does to each family of matrices. A family that a grid
-// cannot hold has a problem and no errors.
-func (s *floats) report(ctx context.Context, matrices []*weights, m *meter) ([]zoo.RoundingError, error) {
+// Report measures what each grid does to each family of matrices of [BF16]: those of the
+// same name in all layers, with "*" for the number of the layer. A family that a grid
+// cannot hold has a problem and no errors. The meter counts the matrices' bytes, which the
+// caller has it expect.
+func Report(ctx context.Context, matrices []*Matrix, m *Meter) ([]zoo.RoundingError, error) {
 	var order []string
 	families := map[string]*rounding{}
 	tensors := map[string]int{}
 	for _, plain := range matrices {
-		name := familyName(plain.name)
+		name := familyName(plain.Name)
 		if tensors[name] == 0 {
 			order = append(order, name)
 			families[name] = &rounding{}
 		}
 		tensors[name]++
-		sums, err := s.measure(ctx, plain, m)
+		sums, err := measure(ctx, plain, m)
 		if err != nil {
 			return nil, err
 		}
@@ -83,13 +65,15 @@ func (s *floats) report(ctx context.Context, matrices []*weights, m *meter) ([]z
 	return report, nil
 }
 
-// familyName returns a module's name with "*" for the number of its layer.
-func familyName(module string) string {
-	layer, rest, ok := strings.Cut(strings.TrimPrefix(module, layersPrefix), ".")
-	if !ok || !strings.HasPrefix(module, layersPrefix) || layer == "" {
-		return module
+// familyName returns the name of a matrix with "*" for each part that is a number.
+func familyName(name string) string {
+	parts := strings.Split(name, ".")
+	for i, part := range parts {
+		if part != "" && strings.Trim(part, "0123456789") == "" {
+			parts[i] = "*"
+		}
 	}
-	return layersPrefix + "*." + rest
+	return strings.Join(parts, ".")
 }
 
 // errorSums are sums over numbers and what rounding makes of them.
@@ -115,15 +99,15 @@ func (e *errorSums) add(o errorSums) {
 }
 
 // measure sums the errors of a matrix on both grids.
-func (s *floats) measure(ctx context.Context, plain *weights, m *meter) (*rounding, error) {
+func measure(ctx context.Context, plain *Matrix, m *Meter) (*rounding, error) {
 	workers := make([]*measurer, runtime.GOMAXPROCS(0))
 	for w := range workers {
 		var err error
-		if workers[w], err = s.newMeasurer(plain); err != nil {
+		if workers[w], err = newMeasurer(plain); err != nil {
 			return nil, err
 		}
 	}
-	pieces := make([]rounding, (plain.rows+reportRows-1)/reportRows)
+	pieces := make([]rounding, (plain.Rows+reportRows-1)/reportRows)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for _, w := range workers {
@@ -133,9 +117,9 @@ func (s *floats) measure(ctx context.Context, plain *weights, m *meter) (*roundi
 				if i >= len(pieces) {
 					return
 				}
-				first, end := i*reportRows, min(plain.rows, (i+1)*reportRows)
+				first, end := i*reportRows, min(plain.Rows, (i+1)*reportRows)
 				w.rows(&pieces[i], first, end)
-				m.add(int64(end-first) * plain.rowBytes)
+				m.Add(int64(end-first) * plain.RowBytes)
 			}
 		})
 	}
@@ -152,27 +136,26 @@ func (s *floats) measure(ctx context.Context, plain *weights, m *meter) (*roundi
 
 // measurer compares rows of a matrix with what grids make of them.
 type measurer struct {
-	plain   *weights
-	rounded []*weights // by the index of the grid
+	plain   *Matrix
+	rounded []*Matrix // by the index of the grid
 	matrix  quant.Matrix
 
-	codes, row     []byte
-	scales, values []float32
+	exact, codes *Row
+	row          []byte
+	values       []float32
 }
 
 // newMeasurer returns a measurer with room for a row.
-func (s *floats) newMeasurer(plain *weights) (*measurer, error) {
-	m := quant.Matrix{Format: quant.Int4x32, Layout: quant.Rows, Rows: 1, Cols: plain.cols}
-	w := &measurer{
-		plain: plain, matrix: m, codes: make([]byte, m.CodeBytes()), row: make([]byte, m.RowBytes()),
-		scales: make([]float32, m.Groups()), values: make([]float32, plain.cols),
-	}
+func newMeasurer(plain *Matrix) (*measurer, error) {
+	m := quant.Matrix{Format: quant.Int4x32, Layout: quant.Rows, Rows: 1, Cols: plain.Cols}
+	w := &measurer{plain: plain, matrix: m, exact: &Row{}, row: make([]byte, m.RowBytes()), values: make([]float32, plain.Cols)}
 	for _, grid := range quant.Grids() {
-		rounded, err := s.rounded(plain, grid)
+		rounded, err := plain.Round(grid)
 		if err != nil {
 			return nil, err
 		}
 		w.rounded = append(w.rounded, rounded)
+		w.codes = rounded.NewRow()
 	}
 	return w, nil
 }
@@ -180,21 +163,20 @@ func (s *floats) newMeasurer(plain *weights) (*measurer, error) {
 // rows sums the errors of the rows from first to before end.
 func (m *measurer) rows(sums *rounding, first, end int) {
 	for r := first; r < end; r++ {
-		exact, err := m.plain.row(r, nil, nil)
+		err := m.plain.Read(r, m.exact)
 		for i, rounded := range m.rounded {
 			sum := &sums[i]
-			sum.numbers += int64(m.plain.cols)
-			var codes []byte
+			sum.numbers += int64(m.plain.Cols)
 			if err == nil && sum.err == nil {
-				codes, sum.err = rounded.row(r, m.codes, m.scales)
+				sum.err = rounded.Read(r, m.codes)
 			}
 			if sum.err = cmp.Or(sum.err, err); sum.err != nil {
 				continue
 			}
-			quant.PackRow(m.row, m.matrix, codes, m.scales)
+			quant.PackRow(m.row, m.matrix, m.codes.Codes, m.codes.Scales)
 			quant.Row(m.values, m.matrix, m.row, 0)
 			for c, v := range m.values {
-				x := float64(quant.BF16ToF32(binary.LittleEndian.Uint16(exact[2*c:])))
+				x := float64(quant.BF16ToF32(binary.LittleEndian.Uint16(m.exact.Codes[2*c:])))
 				d := math.Abs(x - float64(v))
 				sum.squares += float64(x * x)
 				sum.errors += float64(d * d)

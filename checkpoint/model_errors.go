@@ -1,4 +1,4 @@
-package gemma4
+package checkpoint
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ func (e *ConfigError) Hint() string {
 }
 
 // UnsupportedError reports a checkpoint that is sound but of a kind that this
-// package does not run. It matches fault.ErrUsage.
+// plugin does not run. It matches fault.ErrUsage.
 type UnsupportedError struct {
 	// Field is the path of the field of config.json that says so.
 	Field string
@@ -73,9 +73,8 @@ type TensorError struct {
 	Problem string
 	// Want and Got are what config.json asks for and what the checkpoint has; both may be "".
 	Want, Got string
-
-	// hint says what to do, or is "" for what mostly helps.
-	hint string
+	// Advice says what to do, or is "" for what mostly helps.
+	Advice string
 }
 
 // Error names the tensor and what is wrong with it.
@@ -93,8 +92,8 @@ func (e *TensorError) Is(target error) bool { return target == fault.ErrIntegrit
 
 // Hint says what to check.
 func (e *TensorError) Hint() string {
-	if e.hint != "" {
-		return e.hint
+	if e.Advice != "" {
+		return e.Advice
 	}
 	return "check that config.json and the weights are of the same repository and revision, and that the plugin fits them"
 }
