@@ -13,11 +13,13 @@ const (
 	KindEmbedded = "embedded"
 )
 
-// Catalog is a list of models. It is read-only after [Parse] and may then be
-// used by many goroutines.
+// Catalog is a list of models, and of plugins that can be installed for them. It is
+// read-only after [Parse] and may then be used by many goroutines.
 type Catalog struct {
 	// Models are sorted by name.
 	Models []Model
+	// Plugins are sorted by name. Those that are built in are none of them.
+	Plugins []Plugin
 }
 
 // Model is one named model with all its releases.

@@ -12,6 +12,29 @@
 // the server knows them, the values seen at the first download are recorded by
 // the caller and bind from then on.
 //
+// A release names a plugin with a version constraint. Plugins that are not built in
+// stand in the catalog, too: a program for each kind of machine, one file on a hub
+// whose size and sha256 are pinned.
+//
+//	plugins:
+//	  - name: gemma3
+//	    title: Gemma 3
+//	    licence: {spdx: Apache-2.0, url: "https://example.org/licence"}
+//	    versions:
+//	      - version: 1.0.0
+//	        protocol: 1
+//	        binaries:
+//	          - os: linux
+//	            arch: amd64
+//	            source:
+//	              kind: hub
+//	              repository: owner/name
+//	              revision: 0123456789abcdef0123456789abcdef01234567
+//	              files:
+//	                - path: linux-amd64/gemma3
+//	                  size: 15000000
+//	                  sha256: …
+//
 // The checkpoint of the model "demo" is embedded as well: [Embedded] opens it, so
 // that it takes the same road as every other model without a network.
 package catalog

@@ -35,8 +35,9 @@ const (
 
 // document is the YAML form of a catalog.
 type document struct {
-	Schema wholeNumber `yaml:"schema"`
-	Models []modelYAML `yaml:"models"`
+	Schema  wholeNumber  `yaml:"schema"`
+	Models  []modelYAML  `yaml:"models"`
+	Plugins []pluginYAML `yaml:"plugins"`
 }
 
 type modelYAML struct {
@@ -123,8 +124,9 @@ func (e *SchemaError) Hint() string {
 
 // Parse reads a catalog. Every error is a [*SchemaError]: text that is no YAML or too
 // large or too deep, anchors, aliases and tags, unknown and repeated fields, names
-// and paths that break their rules, two models of one name, two releases of one
-// version, and constraints that are not understood.
+// and paths that break their rules, two models or plugins of one name, two releases of
+// one version, constraints that are not understood, and programs whose size or digest
+// is not known.
 func Parse(data []byte) (*Catalog, error) {
 	doc, err := decode(data)
 	if err != nil {
@@ -146,7 +148,32 @@ func Parse(data []byte) (*Catalog, error) {
 		c.Models = append(c.Models, m)
 	}
 	slices.SortFunc(c.Models, func(a, b Model) int { return cmp.Compare(a.Name, b.Name) })
+	if c.Plugins, err = doc.plugins(); err != nil {
+		return nil, err
+	}
 	return c, nil
+}
+
+// plugins checks the plugins. Errors are [*SchemaError].
+func (d *document) plugins() ([]Plugin, error) {
+	if len(d.Plugins) > maxPlugins {
+		return nil, &SchemaError{Where: "plugins", Err: fmt.Errorf("%d are more than %d", len(d.Plugins), maxPlugins)}
+	}
+	var plugins []Plugin
+	taken := make(map[string]bool, len(d.Plugins))
+	for i := range d.Plugins {
+		p, err := d.Plugins[i].plugin()
+		if err == nil && taken[p.Name] {
+			err = errors.New("it stands twice")
+		}
+		if err != nil {
+			return nil, locate(fmt.Sprintf("plugin %q", shorten(d.Plugins[i].Name)), err)
+		}
+		taken[p.Name] = true
+		plugins = append(plugins, p)
+	}
+	slices.SortFunc(plugins, func(a, b Plugin) int { return cmp.Compare(a.Name, b.Name) })
+	return plugins, nil
 }
 
 // decode turns YAML into a document. The grammar is narrowed first to what a

@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,20 @@ models:
               sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
             - path: sub/model.safetensors
               optional: true
+plugins:
+  - name: p
+    title: A family
+    licence: {spdx: MIT, url: "https://example.com/code"}
+    versions:
+      - version: 1.1.0
+        protocol: 7
+        binaries:
+          - os: linux
+            arch: amd64
+            source: {kind: hub, repository: makers/p, revision: v1, files: [{path: bin/p, size: 34, sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}]}
+          - os: windows
+            arch: amd64
+            source: {kind: hub, repository: makers/p, revision: v1, files: [{path: bin/p.exe, size: 56, sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}]}
 `
 
 func TestParse(t *testing.T) {
@@ -56,6 +71,12 @@ func TestParse(t *testing.T) {
 			Licence: catalog.Licence{SPDX: "MIT", URL: "https://example.com/licence"},
 			Gated:   true, Pack: "sha256:" + sum,
 		}},
+	}}, Plugins: []catalog.Plugin{{
+		Name: "p", Title: "A family", Licence: catalog.Licence{SPDX: "MIT", URL: "https://example.com/code"},
+		Versions: []catalog.PluginVersion{{Version: "1.1.0", Protocol: 7, Binaries: []catalog.Binary{
+			{OS: "linux", Arch: "amd64", Source: catalog.Source{Kind: catalog.KindHub, Repository: "makers/p", Revision: "v1", Files: []catalog.File{{Path: "bin/p", SizeBytes: 34, SHA256: sum}}}},
+			{OS: "windows", Arch: "amd64", Source: catalog.Source{Kind: catalog.KindHub, Repository: "makers/p", Revision: "v1", Files: []catalog.File{{Path: "bin/p.exe", SizeBytes: 56, SHA256: sum}}}},
+		}}},
 	}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("catalog (-want +got):\n%s", diff)
@@ -158,6 +179,24 @@ func TestParseRefuses(t *testing.T) {
 		{"document before", "schema: 1", "schema: 1\n---\nschema: 1", "not part"},
 		{"document after", "optional: true\n", "optional: true\n---\nschema: 1\n", "not part"},
 		{"directive", "schema: 1", "%YAML 1.2\nschema: 1", "not part"},
+		{"plugin of an unknown field", "protocol: 7", "protocoll: 7", "protocoll"},
+		{"plugin name leaves", "- name: p\n", "- name: ../p\n", "name"},
+		{"plugin without a title", "    title: A family\n", "", "title"},
+		{"plugin licence", "https://example.com/code", "http://example.com/code", "https"},
+		{"plugin version not full", "version: 1.1.0", "version: \"1.1\"", "version"},
+		{"plugin version leaves", "version: 1.1.0", "version: ../1.1.0", "version"},
+		{"plugin protocol missing", "        protocol: 7\n", "", "protocol"},
+		{"plugin protocol a fraction", "protocol: 7", "protocol: 7.5", "whole"},
+		{"plugin system", "os: linux", "os: li/nux", "name"},
+		{"plugin architecture missing", "            arch: amd64\n            source: {kind: hub, repository: makers/p, revision: v1, files: [{path: bin/p,", "            source: {kind: hub, repository: makers/p, revision: v1, files: [{path: bin/p,", "empty"},
+		{"plugin binary twice", "os: windows", "os: linux", "twice"},
+		{"plugin binary embedded", "{kind: hub, repository: makers/p, revision: v1, files: [{path: bin/p,", "{kind: embedded, repository: demo, files: [{path: bin/p,", "kind"},
+		{"plugin binary without a size", "bin/p, size: 34,", "bin/p,", "size"},
+		{"plugin binary too large", "bin/p, size: 34,", "bin/p, size: 999999999999,", "size"},
+		{"plugin binary without a digest", ", size: 56, sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", ", size: 56", "sha256"},
+		{"plugin binary path leaves", "path: bin/p,", "path: ../p,", "path"},
+		{"plugin binary of two files", "files: [{path: bin/p,", "files: [{path: bin/q}, {path: bin/p,", "one file"},
+		{"plugin binary optional", "{path: bin/p,", "{optional: true, path: bin/p,", "one file"},
 	}
 	for _, test := range edits {
 		t.Run(test.name, func(t *testing.T) {
@@ -175,6 +214,10 @@ func TestParseRefuses(t *testing.T) {
 		{"not UTF-8", "schema: 1\nmodels: \xff\xfe", ""},
 		{"unbalanced", "schema: [1", ""},
 		{"no releases", "schema: 1\nmodels:\n  - name: a\n    title: t\n", "releases"},
+		{"plugin twice", minimal + minimal[strings.Index(minimal, "  - name: p\n"):], "twice"},
+		{"plugin version twice", minimal + minimal[strings.Index(minimal, "      - version: 1.1.0"):], "twice"},
+		{"no plugin versions", "schema: 1\nplugins:\n  - name: a\n    title: t\n", "versions"},
+		{"no binaries", "schema: 1\nplugins:\n  - name: a\n    title: t\n    licence: {spdx: MIT, url: \"https://example.com\"}\n    versions: [{version: 1.0.0, protocol: 1}]\n", "binaries"},
 		{"model twice", twice + modelText("a", "2.0.0"), "already"},
 		{"version twice", "schema: 1\nmodels:\n" + modelText("a", "1.0.0", "1.0.0"), "twice"},
 		{"version twice but for the build", "schema: 1\nmodels:\n" + modelText("a", "1.0.0+a", "1.0.0+b"), "twice"},
@@ -251,6 +294,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte("schema: 1\nmodels:\n" + modelText("a", "1.0.0", "2.0.0-rc.1") + modelText("b", "0.0.1")))
 	f.Add([]byte("schema: 1\nmodels: []\n"))
+	f.Add([]byte(minimal[:strings.Index(minimal, "models:")] + minimal[strings.Index(minimal, "plugins:"):]))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Add([]byte("? - ? {[: }\n"))
 	f.Add([]byte("- |\n  x\n- >-\n  y\n- \"\\x00\"\n"))
@@ -262,6 +306,9 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("error %v is no SchemaError", err)
 			}
 			return
+		}
+		for _, p := range c.Plugins {
+			checkPlugin(t, c, p)
 		}
 		for _, m := range c.Models {
 			r, err := c.Resolve(catalog.Ref{Name: m.Name, Constraint: "=" + m.Releases[0].Version})
@@ -279,4 +326,34 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// checkPlugin holds an accepted plugin against the rules.
+func checkPlugin(t *testing.T, c *catalog.Catalog, p catalog.Plugin) {
+	if found := c.FindPlugin(p.Name); found == nil || found.Name != p.Name || catalog.ValidateName(p.Name) != nil {
+		t.Errorf("accepted plugin %q is not found", p.Name)
+	}
+	for _, v := range p.Versions {
+		for _, b := range v.Binaries {
+			if err := b.Source.Validate(); err != nil || v.Protocol < 1 {
+				t.Errorf("accepted plugin %q %q of protocol %d: %v", p.Name, v.Version, v.Protocol, err)
+			}
+			if f := b.File(); f.SizeBytes <= 0 || len(f.SHA256) != 64 {
+				t.Errorf("accepted binary %+v is not pinned", f)
+			}
+		}
+	}
+}
+
+func TestBinary(t *testing.T) {
+	here := catalog.Binary{OS: runtime.GOOS, Arch: runtime.GOARCH}
+	other := catalog.Binary{OS: "plan9", Arch: "mips"}
+	got, err := catalog.PluginVersion{Version: "1.0.0", Binaries: []catalog.Binary{other, here}}.Binary("p")
+	if err != nil || got.OS != here.OS || got.Arch != here.Arch {
+		t.Errorf("binary %v, %v", got, err)
+	}
+	_, err = catalog.PluginVersion{Version: "1.0.0", Binaries: []catalog.Binary{other}}.Binary("p")
+	if !errors.Is(err, fault.ErrNotFound) || !strings.Contains(fault.Hint(err), "plan9/mips") {
+		t.Errorf("error %v with hint %q", err, fault.Hint(err))
+	}
 }
