@@ -61,7 +61,7 @@ func StepBytes(p *program.Program) (total int64) {
 		switch {
 		case op.Embed != nil:
 			m := p.Weights[op.Embed.Table].Matrix
-			total += int64(m.CodeBytes() + 4*m.Groups())
+			total += int64(m.CodeBytes() + m.ScaleBytes())
 		case op.GateUp != nil:
 			total += p.Weights[op.GateUp.Weight].SizeBytes()
 		case op.Linear != nil:

@@ -22,8 +22,14 @@
 //     127 (8 bits), and n = 0 where s = 0. What is not a number becomes the
 //     lowest code; in fixed point it also makes s, and so the row's products,
 //     not a number. The product is (float32(sum of code*n) * s) * weight scale, then
-//     the output grid. Formats with groups compute this for each group and add
-//     the groups in the order of columns.
+//     the output grid. Sums count codes from their midpoint, and may take more than
+//     32 bits: they become float32 in one rounding.
+//   - Formats with groups compute such a product for each group, with the group's
+//     scale and without the grid. Where there are minimums, (float32(sum of n) * s) *
+//     minimum is then taken off it. What is left is added to the groups before, in the
+//     order of columns, beginning with 0.
+//   - A number that is looked up in a table of codes is float32(code*scale), code
+//     counted from its midpoint, less the minimum if there is one.
 //   - A float sum (bfloat16 products, norms, dot products of attention) adds
 //     its terms in 16 lanes, lane = index mod 16, in order, and then the lanes
 //     as a tree: lane i + lane i+8, then +4, +2, +1. Products are rounded

@@ -26,6 +26,9 @@ import (
 type Options struct {
 	// Threads are the numbers of threads to try; nil means 1, 2 and 5.
 	Threads []int
+	// Refused lists formats of matrices that the backend is not made for. It must
+	// refuse to compile programs that have them, with errors.ErrUnsupported.
+	Refused []quant.Format
 }
 
 // Test returns nil, or every way found in which b differs from the contract.
@@ -37,8 +40,12 @@ func TestWith(ctx context.Context, b backends.Backend, o Options) error {
 		o.Threads = []int{1, 2, 5}
 	}
 	var errs []error
-	for _, c := range cases() {
-		if err := check(ctx, b, c, o); err != nil {
+	for _, c := range append(cases(), groupCases()...) {
+		verify := check
+		if slices.Contains(o.Refused, c.shape.Format) {
+			verify = unsupported
+		}
+		if err := verify(ctx, b, c, o); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
 		}
 	}
@@ -99,6 +106,49 @@ func cases() []testCase {
 		list = append(list, c)
 	}
 	return list
+}
+
+// groupCases lists the formats with groups of other families of models, also for the
+// tables: these differ from those above in products and look-ups alone.
+func groupCases() []testCase {
+	var list []testCase
+	for i, f := range []quant.Format{quant.Int8x32, quant.Int8x16, quant.Int4x32Min, quant.Int8x32Min} {
+		for _, activations := range []backends.Activations{backends.ActivationsStatic, backends.ActivationsFloat, backends.Activations16, backends.Activations8} {
+			s := Shape{
+				Seed: uint64(10 + i), Format: f, Table: f, Gathered: f, Hidden: 96, FFN: 64, HeadDim: 16, Heads: 6, KVHeads: 2,
+				Vocab: 50, Window: 12, Context: 100, Static: true,
+			}
+			s.Gathered.Group = 16 // which the width of the table is a multiple of
+			list = append(list, testCase{
+				name:  fmt.Sprintf("%s weights and tables, %s activations", f, activations),
+				shape: s, opts: backends.Options{Activations: activations}, tokens: 20,
+			})
+		}
+	}
+	return list
+}
+
+// unsupported has a case refused, and the same with only one of its tables in the format.
+func unsupported(ctx context.Context, b backends.Backend, c testCase, _ Options) error {
+	matrices, table, gathered := c.shape, c.shape, c.shape
+	matrices.Table, matrices.Gathered = quant.Format{}, quant.Format{}
+	table.Format, table.Gathered = quant.Int4, quant.Format{}
+	gathered.Format, gathered.Table = quant.Int4, quant.Format{}
+	shapes := []Shape{c.shape, matrices, table}
+	if gathered.Gathered.Minimum { // any backend looks up other tables
+		shapes = append(shapes, gathered)
+	}
+	for _, s := range shapes {
+		p, w := Decoder(s)
+		e, err := b.Compile(ctx, p, w, c.opts)
+		if err == nil {
+			return errors.Join(errors.New("it compiles, though the backend is not made for the format"), e.Close())
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return fmt.Errorf("%w, want errors.ErrUnsupported", err)
+		}
+	}
+	return nil
 }
 
 // check runs one case in several ways.

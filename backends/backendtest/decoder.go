@@ -1,6 +1,8 @@
 package backendtest
 
 import (
+	"cmp"
+
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -9,8 +11,14 @@ import (
 type Shape struct {
 	// Seed draws weights and scales.
 	Seed uint64
-	// Format is that of the multiplied matrices; the lm head is the embedding table in int4.
+	// Format is that of the multiplied matrices.
 	Format quant.Format
+	// Table is the format of the embedding table in blocks, which is also the lm head:
+	// where it is not set, int4.
+	Table quant.Format
+	// Gathered is the format of the table in rows: where it is not set, int4 with a
+	// float32 scale for 16 columns.
+	Gathered quant.Format
 	// Hidden, FFN and HeadDim need not be multiples of anything but what Format asks for.
 	Hidden, FFN, HeadDim int
 	// Heads share KVHeads.
@@ -102,9 +110,10 @@ func (d *decoder) build() {
 	freqs[len(freqs)-1] = 0
 	p.Rotations = []program.Rotation{{Freqs: freqs}}
 
-	table := d.weight(quant.Int4, quant.Blocks, d.Vocab, d.Hidden)
+	gathered := quant.Format{Bits: 4, Group: 16, Scale: quant.ScaleF32}
+	table := d.weight(cmp.Or(d.Table, quant.Int4), quant.Blocks, d.Vocab, d.Hidden)
 	d.op(program.Op{Embed: &program.Embed{Table: table, Out: h, Mul: 3}})
-	d.op(program.Op{Embed: &program.Embed{Table: d.weight(quant.Format{Bits: 4, Group: 16, Scale: quant.ScaleF32}, quant.Rows, d.Vocab, 48), Out: token, Mul: 2}})
+	d.op(program.Op{Embed: &program.Embed{Table: d.weight(cmp.Or(d.Gathered, gathered), quant.Rows, d.Vocab, 48), Out: token, Mul: 2}})
 	d.op(program.Op{Linear: &program.Linear{Weight: d.weight(quant.BF16, quant.Rows, 53, d.Hidden), In: h, Parts: []program.Part{{First: 5, Rows: 48, Out: side}}, Mul: 0.5}})
 	d.op(program.Op{Norm: &program.Norm{In: side, Out: side, Weight: d.vector(16), Cols: 16, Eps: eps, Rotation: program.None}})
 	d.op(program.Op{AddMul: &program.AddMul{A: side, B: token, Out: side, Mul: 0.7}})

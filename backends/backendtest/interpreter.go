@@ -265,11 +265,17 @@ func (x integers) product(t *tensor, row int) float32 {
 	size := t.Cols / groups
 	y := float32(0)
 	for g := range groups {
-		sum := int64(0)
+		sum, plain := int64(0), int64(0)
 		for c := g * size; c < (g+1)*size; c++ {
 			sum += int64(t.codes[row*t.Cols+c]-t.Midpoint()) * x.n[c]
+			plain += x.n[c]
 		}
-		y += float32(float32(float32(sum)*x.step) * t.scales[row*groups+g])
+		scale, minimum := t.scale(row, g)
+		part := float32(float32(float32(sum)*x.step) * scale)
+		if t.Minimum {
+			part -= float32(float32(float32(plain)*x.step) * minimum)
+		}
+		y += part
 	}
 	if x.out != 0 {
 		y = float32(float32(round(y, x.out, -128, 127)) * x.out)

@@ -14,7 +14,7 @@ import (
 type tensor struct {
 	quant.Matrix
 	codes  []int32   // [rows, cols], value before the midpoint is taken off
-	scales []float32 // [rows, groups]
+	scales []float32 // [rows, groups], each with its minimum behind it if there is one
 	floats []float32 // [rows, cols], for formats without codes
 	data   []byte
 }
@@ -25,9 +25,17 @@ func (t *tensor) value(row, col int) float32 {
 	if !t.Codes() {
 		return t.floats[i]
 	}
-	groups := t.Groups()
-	s := t.scales[row*groups+col/(t.Cols/groups)]
-	return float32(float32(t.codes[i]-t.Midpoint()) * s)
+	scale, minimum := t.scale(row, col/(t.Cols/t.Groups()))
+	return float32(float32(t.codes[i]-t.Midpoint())*scale) - minimum
+}
+
+// scale returns the scale and the minimum of a group; a minimum that there is none of is 0.
+func (t *tensor) scale(row, group int) (scale, minimum float32) {
+	s := t.scales[row*t.NumScales():][:t.NumScales()]
+	if t.Minimum {
+		return s[2*group], s[2*group+1]
+	}
+	return s[group], 0
 }
 
 // Weights is a set of random tensors. It implements backends.Weights.
@@ -76,22 +84,29 @@ func (w *Weights) draw(least, span float32) float32 {
 func (w *Weights) fillCodes(t *tensor) {
 	m := t.Matrix
 	t.codes = make([]int32, m.Rows*m.Cols)
-	t.scales = make([]float32, m.Rows*m.Groups())
+	t.scales = make([]float32, m.Rows*m.NumScales())
 	for i := range t.codes {
 		t.codes[i] = w.rng.Int32N(1 << m.Bits)
 	}
-	size := 2 / (float32(math.Sqrt(float64(m.Cols))) * float32(m.Midpoint()))
+	middle := float32(int32(1) << (m.Bits - 1))
+	size := 2 / (float32(math.Sqrt(float64(m.Cols))) * middle)
 	for i := range t.scales {
 		t.scales[i] = size * w.draw(0.5, 1)
+		if m.Minimum && i%2 == 1 { // about as far from 0 as the middle of the codes
+			t.scales[i] *= middle - float32(m.Midpoint())
+			if m.Midpoint() > 0 {
+				t.scales[i] = size * w.draw(-20, 40)
+			}
+		}
 		if m.Scale == quant.ScaleF16 {
 			t.scales[i] = quant.F16ToF32(quant.F32ToF16(t.scales[i]))
 		}
 	}
 	t.data = make([]byte, m.SizeBytes())
-	groups := m.Groups()
+	n := m.NumScales()
 	if m.Layout == quant.Rows {
 		for r := range m.Rows {
-			quant.PackRow(t.data[r*m.RowBytes():], m, t.packed(r), t.scales[r*groups:][:groups])
+			quant.PackRow(t.data[r*m.RowBytes():], m, t.packed(r), t.scales[r*n:][:n])
 		}
 		return
 	}
@@ -102,7 +117,7 @@ func (w *Weights) fillCodes(t *tensor) {
 		for r := first; r < end; r++ {
 			rows = append(rows, t.packed(r))
 		}
-		quant.PackBlock(t.data[b*m.BlockBytes():], m, rows, t.scales[first*groups:end*groups])
+		quant.PackBlock(t.data[b*m.BlockBytes():], m, rows, t.scales[first*n:end*n])
 	}
 }
 

@@ -84,8 +84,6 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 		return nil, err
 	}
 	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, tables: tables, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows)}, w: w}
-	c.e.tilings = newTilings(func(planes int) []int { return rowTiles(b.kernels.Tiles(), planes) })
-	c.e.grouped = newTilings(b.kernels.GroupTiles)
 	c.e.planes, c.e.limit = fixedPoint(opts.Activations)
 	c.buffers()
 	for i, op := range p.Ops {
@@ -334,7 +332,7 @@ func (c *compiler) feed(q *quantize) {
 	if !ok || g.out != q.in || o.grid == 0 || o.planes != 1 || q.m.Group > 0 || !whole {
 		return
 	}
-	c.fed.grow(c.rows(), o.words, 1)
+	c.fed.grow(c.rows(), o.words, 1, 0)
 	o.digits = c.fed
 	g.feeds, q.fed = o, g
 }
@@ -389,11 +387,15 @@ func (c *compiler) operand(q *quantize, grid float32, planes int) *operand {
 	if n == len(c.digits) {
 		c.digits = append(c.digits, &digits{})
 	}
-	o := &operand{grid: grid, planes: planes, words: q.m.Steps() * q.m.StepCols() / 4, digits: c.digits[n]}
+	o := &operand{grid: grid, planes: planes, words: q.m.Steps() * q.m.StepCols() / 4, tilings: c.tilings(q.m.Format), digits: c.digits[n]}
+	minimums := 0
 	if q.m.Group > 0 {
 		o.groups = q.m.Groups()
 	}
-	o.grow(c.rows(), o.words*planes, o.groups)
+	if q.m.Minimum {
+		minimums = o.groups
+	}
+	o.grow(c.rows(), o.words*planes, o.groups, minimums)
 	c.need.groups = max(c.need.groups, o.groups)
 	c.need.digits = max(c.need.digits, quantizeRows*o.words*planes)
 	tiles := c.e.kernels.Tiles()
@@ -401,4 +403,19 @@ func (c *compiler) operand(q *quantize, grid float32, planes int) *operand {
 	c.need.totals = max(c.need.totals, maxTotals, 2*min(tiles[len(tiles)-1], c.rows()*planes)*quant.BlockRows)
 	q.operands = append(q.operands, o)
 	return o
+}
+
+// tilings returns how rows are cut for products of a format.
+func (c *compiler) tilings(f quant.Format) *tilings {
+	if f.Group == 0 {
+		f = quant.Format{}
+	}
+	for _, t := range c.e.tilings {
+		if t.format == f {
+			return t
+		}
+	}
+	t := newTilings(c.e.kernels, f)
+	c.e.tilings = append(c.e.tilings, t)
+	return t
 }

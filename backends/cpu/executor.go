@@ -59,8 +59,7 @@ type executor struct {
 	// of the step under way
 	rows    []backends.Row
 	live    int
-	tilings tilings // of rows for products without groups
-	grouped tilings // and with
+	tilings []*tilings // of the rows
 	plan    plan
 	queries queryDigits // of the attention at hand
 	layer   int         // the next to trace; -1 stands for what comes before the first
@@ -207,16 +206,9 @@ func (e *executor) keep(buffers []program.BufferID) {
 // setLive sets how many rows the operations that follow work on.
 func (e *executor) setLive(n int) {
 	e.live = n
-	e.tilings.cut(n)
-	e.grouped.cut(n)
-}
-
-// tiles returns how the live rows of an operand are cut.
-func (e *executor) tiles(o *operand) []tile {
-	if o.groups > 0 {
-		return e.grouped[o.planes-1].tiles
+	for _, t := range e.tilings {
+		t.cut(n)
 	}
-	return e.tilings[o.planes-1].tiles
 }
 
 // scratch is a worker's memory.

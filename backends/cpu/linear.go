@@ -91,9 +91,9 @@ func (p *product) mul(e *executor, s *scratch, dst []float32, stride int, t tile
 		return
 	}
 	o := p.operand
-	s.groups = kernels.GroupActivations{Words: o.tile(t), Starts: o.groupStarts(t), Steps: o.steps[t.first:][:t.rows]}
+	s.groups = kernels.GroupActivations{Words: o.tile(t), Starts: o.groupStarts(t), Sums: o.groupSums(t), Steps: o.steps[t.first:][:t.rows]}
 	e.kernels.MulGroups(dst, stride, p.bytes(first, first+n), &s.groups, kernels.GroupShape{
-		Bits: p.m.Bits, Rows: t.rows, Planes: o.planes, Blocks: n, Stride: p.blockBytes, Groups: o.groups,
+		Format: p.m.Format, Rows: t.rows, Planes: o.planes, Blocks: n, Stride: p.blockBytes, Groups: o.groups,
 	})
 	for r := range t.rows {
 		row := dst[r*stride:][:n*quant.BlockRows]
@@ -153,7 +153,7 @@ func (l *linear) part(s *scratch, p *linearPart, first, end int) {
 	if first >= end {
 		return
 	}
-	tiles := l.e.tiles(p.operand)
+	tiles := p.operand.tiles()
 	buf := &l.e.buf[p.out]
 	whole := min(end, p.rows/quant.BlockRows)
 	for n := p.batch(tiles); first < whole; first += n {
@@ -198,7 +198,7 @@ func (g *gateUp) prepare() (units, work int) {
 func (g *gateUp) do(worker, first, end int) {
 	s := &g.e.scratch[worker]
 	// Gate and up have as many digits, on whatever grids.
-	tiles := g.e.tiles(g.gate.operand)
+	tiles := g.gate.operand.tiles()
 	for n := max(1, g.gate.batch(tiles)/2); first < end; first += n {
 		n = min(n, end-first)
 		for _, t := range tiles {

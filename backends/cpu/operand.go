@@ -35,21 +35,31 @@ type tiling struct {
 	tiles []tile
 }
 
-// tilings are those for each number of digits.
-type tilings [kernels.MaxPlanes]tiling
+// tilings are those for each number of digits, for products of one format with groups,
+// or of all without.
+type tilings struct {
+	format quant.Format
+	of     [kernels.MaxPlanes]tiling
+}
 
-// newTilings returns tilings with such sizes.
-func newTilings(sizes func(planes int) []int) (t tilings) {
-	for p := range t {
-		t[p].sizes = sizes(p + 1)
+// newTilings returns those of a format.
+func newTilings(k *kernels.Set, f quant.Format) *tilings {
+	t := &tilings{format: f}
+	for i := range t.of {
+		planes := i + 1
+		if f.Group > 0 {
+			t.of[i].sizes = k.GroupTiles(f, planes)
+		} else {
+			t.of[i].sizes = rowTiles(k.Tiles(), planes)
+		}
 	}
 	return t
 }
 
 // cut divides n rows into the largest tiles.
 func (t *tilings) cut(n int) {
-	for p := range t {
-		t[p].tiles = cut(t[p].tiles[:0], n, t[p].sizes)
+	for p := range t.of {
+		t.of[p].tiles = cut(t.of[p].tiles[:0], n, t.of[p].sizes)
 	}
 }
 
@@ -84,8 +94,13 @@ type operand struct {
 	planes int     // digits of an integer
 	words  int     // of a row and plane: four digits each
 	groups int     // of columns with scales of their own in the matrix, 0 for none
+	// tilings tell how the live rows are cut for these products.
+	tilings *tilings
 	*digits
 }
+
+// tiles returns how the live rows are cut.
+func (o *operand) tiles() []tile { return o.tilings.of[o.planes-1].tiles }
 
 // digits is the memory of an operand. The first operands of all products
 // share one, the second ones another: they are used up before the next product.
@@ -93,16 +108,19 @@ type digits struct {
 	words  []uint32  // for each tile [word][row, plane]
 	steps  []float32 // of each row
 	starts []float64 // of each row: what the codes' midpoint adds
-	// byGroup holds the same of each group, for each tile [group][row].
+	// byGroup holds the same of each group, for each tile [group][row], and sums what
+	// minimums are multiplied with.
 	byGroup []int64
+	sums    []float32
 }
 
-// grow makes room for as many rows, words and groups.
-func (d *digits) grow(rows, words, groups int) {
+// grow makes room for as many rows, words, groups and groups with minimums.
+func (d *digits) grow(rows, words, groups, minimums int) {
 	d.words = atLeast(d.words, rows*words)
 	d.steps = atLeast(d.steps, rows)
 	d.starts = atLeast(d.starts, rows)
 	d.byGroup = atLeast(d.byGroup, rows*groups)
+	d.sums = atLeast(d.sums, rows*minimums)
 }
 
 // atLeast returns s, or zeros if it is shorter than n.
@@ -115,7 +133,7 @@ func atLeast[T any](s []T, n int) []T {
 
 // bytes returns the memory held.
 func (d *digits) bytes() int64 {
-	return int64(4*len(d.words) + 4*len(d.steps) + 8*len(d.starts) + 8*len(d.byGroup))
+	return int64(4*(len(d.words)+len(d.steps)+len(d.sums)) + 8*(len(d.starts)+len(d.byGroup)))
 }
 
 // tile returns the words of a tile.
@@ -126,6 +144,14 @@ func (o *operand) tile(t tile) []uint32 {
 
 // groupStarts returns what the codes' midpoint adds to the groups of a tile.
 func (o *operand) groupStarts(t tile) []int64 { return o.byGroup[t.first*o.groups:][:t.rows*o.groups] }
+
+// groupSums returns what the minimums of the groups of a tile are multiplied with, nil without such.
+func (o *operand) groupSums(t tile) []float32 {
+	if !o.tilings.format.Minimum {
+		return nil
+	}
+	return o.sums[t.first*o.groups:][:t.rows*o.groups]
+}
 
 // quantizeRows is the number of rows of a tile whose digits are laid side by side at once.
 const quantizeRows = 4
@@ -144,7 +170,7 @@ type quantize struct {
 // prepare implements task.
 func (q *quantize) prepare() (units, work int) {
 	for _, o := range q.operands {
-		for _, t := range q.e.tiles(o) {
+		for _, t := range o.tiles() {
 			units += parts(t)
 		}
 	}
@@ -159,7 +185,7 @@ func (q *quantize) do(worker, first, end int) {
 	s := &q.e.scratch[worker]
 	u := 0
 	for _, o := range q.operands {
-		for _, t := range q.e.tiles(o) {
+		for _, t := range o.tiles() {
 			for p := range parts(t) {
 				if u >= first && u < end {
 					q.rows(s, o, t, p*quantizeRows)
@@ -203,15 +229,18 @@ func (q *quantize) row(s *scratch, dst []uint32, o *operand, t tile, r int) {
 		o.starts[t.first+r] = -float64(midpoint) * float64(q.e.digits(dst, x, o.planes, step, lo, hi))
 		return
 	}
-	sums, starts := s.sums32[:o.groups], o.groupStarts(t)
+	sums, starts, products := s.sums32[:o.groups], o.groupStarts(t), o.groupSums(t)
 	if step == 0 {
 		clear(dst)
 		clear(sums)
 	} else {
-		q.e.kernels.QuantizeGroups(dst, sums, x, o.planes, step, lo, hi)
+		q.e.kernels.QuantizeGroups(dst, sums, x, q.m.Group, o.planes, step, lo, hi)
 	}
 	for g, sum := range sums {
 		starts[g*t.rows+r] = -midpoint * int64(sum)
+		if products != nil {
+			products[g*t.rows+r] = float32(sum) * step
+		}
 	}
 }
 

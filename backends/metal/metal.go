@@ -11,6 +11,7 @@ import (
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/quant"
 )
 
 // Backend runs programs on a GPU. Programs that are compiled at the same time
@@ -68,11 +69,8 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range p.Caches {
-		if c.HeadDim > maxHeadDim {
-			return nil, fault.WithHint(fmt.Errorf("heads of %d numbers, the metal backend takes up to %d: %w", c.HeadDim, maxHeadDim, errors.ErrUnsupported),
-				"run on the processor with `--backend cpu`")
-		}
+	if err := supported(p); err != nil {
+		return nil, fault.WithHint(fmt.Errorf("%w: %w", err, errors.ErrUnsupported), "run on the processor with `--backend cpu`")
 	}
 	device, err := b.driver.Open()
 	if err != nil {
@@ -86,6 +84,21 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
+}
+
+// supported returns nil, or what in a program the kernels are not made for.
+func supported(p *program.Program) error {
+	for _, c := range p.Caches {
+		if c.HeadDim > maxHeadDim {
+			return fmt.Errorf("heads of %d numbers, the metal backend takes up to %d", c.HeadDim, maxHeadDim)
+		}
+	}
+	for _, w := range p.Weights {
+		if w.Minimum || w.Layout == quant.Blocks && w.Group > 0 && w.Format != quant.Int4x32 {
+			return fmt.Errorf("tensor %q is %s in %s, which the metal backend has no kernels for", w.Name, w.Format, w.Layout)
+		}
+	}
+	return nil
 }
 
 // hint tells what to do where memory does not suffice.

@@ -298,7 +298,7 @@ func (c *vecCase) multiply(w *packed, x []float32, first, blocks, every int, inG
 		}
 		a := kernels.GroupActivations{Words: acts, Starts: whole, Steps: []float32{scale}}
 		set.MulGroups(y, len(y), w.data[first*w.BlockBytes():], &a, kernels.GroupShape{
-			Bits: w.Bits, Rows: 1, Planes: c.Planes, Blocks: blocks, Stride: every * w.BlockBytes(), Groups: w.Groups(),
+			Format: w.Format, Rows: 1, Planes: c.Planes, Blocks: blocks, Stride: every * w.BlockBytes(), Groups: w.Groups(),
 		})
 		finishOn(y, outGrid, c.mul)
 		return y

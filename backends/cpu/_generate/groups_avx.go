@@ -16,32 +16,44 @@ const (
 
 // addGroups adds the products of groups of codes of x86.
 func addGroups(c *build.Context) {
-	mask, ones := words256(c, "groupMask", 1<<groupBits-1, 1), words256(c, "groupOnes", 1, 2)
-	groupTiles256.each(func(planes, rows int) {
-		g := &groups256{groupLoops: newGroupLoops(c, planes, rows, 2), mask: mask, ones: ones}
+	k := groupConstants{
+		mask: words256(c, "groupMask", 1<<4-1, 1), ones: words256(c, "groupOnes", 1, 2), sixteens: words256(c, "groupSixteens", 16, 2),
+		lower: words256(c, "groupLower", lowerMask, 4), upper: words256(c, "groupUpper", upperUnit, 4),
+	}
+	groups256Table.each(func(f groupFormat, planes, rows int) {
+		g := &groups256{groupLoops: newGroupLoops(c, f, planes, rows, 2), groupConstants: k}
 		g.frame("AVX2", func() {}, g.clear, g.group, g.store)
 	})
-	groupTiles512.each(func(planes, rows int) {
-		g := &groups512{groupLoops: newGroupLoops(c, planes, rows, 1)}
+	groups512Table.each(func(f groupFormat, planes, rows int) {
+		g := &groups512{groupLoops: newGroupLoops(c, f, planes, rows, 1)}
 		g.frame("AVX512", g.constants, g.clear, g.group, g.store)
 	})
+}
+
+// groupConstants are 32 bytes each in memory.
+type groupConstants struct {
+	// mask selects the codes of 4 bits of bytes, ones and sixteens are words of 16 bits.
+	mask, ones, sixteens operand.Mem
+	// lower is lowerMask and upper upperUnit.
+	lower, upper operand.Mem
 }
 
 // groupLoops writes what all kernels for groups of x86 have in common.
 type groupLoops struct {
 	*build.Context
+	groupFormat
 	planes, rows int
 	// asks is how often memory is asked for a block or more ahead.
 	asks int
 
-	// Codes and scales of the group, its digits, what their midpoint adds, the
-	// steps of the rows, and what is asked for ahead.
-	w, scales, x, starts, steps, ahead reg.GPVirtual
+	// Codes and scales of the group, its digits, what their midpoint adds or
+	// what its minimums are multiplied with, the steps of the rows, and what is asked for ahead.
+	w, scalesAt, x, startsAt, sumsAt, stepsAt, ahead reg.GPVirtual
 }
 
 // newGroupLoops returns those of a kernel, which takes so many registers for 16 lanes.
-func newGroupLoops(c *build.Context, planes, rows, registers int) groupLoops {
-	return groupLoops{Context: c, planes: planes, rows: rows, asks: max(1, maxAsks+1-planes*rows*registers)}
+func newGroupLoops(c *build.Context, f groupFormat, planes, rows, registers int) groupLoops {
+	return groupLoops{Context: c, groupFormat: f, planes: planes, rows: rows, asks: max(1, maxAsks+1-planes*rows*registers)}
 }
 
 // load takes a register and loads a parameter into it.
@@ -55,32 +67,43 @@ func (g *groupLoops) load(param string) reg.GPVirtual {
 // fills registers before all, clear begins the sums of a block, group adds a
 // group to them, and store writes the sum of a row.
 func (g *groupLoops) frame(isa string, constants, clear, group func(), store func(row int, to reg.GPVirtual)) {
-	g.Function(groupsName(g.planes, g.rows, isa))
+	g.Function(groupsName(g.groupFormat, g.planes, g.rows, isa))
 	g.Attributes(attr.NOSPLIT)
 	g.SignatureExpr(groupsSignature)
-	g.Doc(groupsDoc(g.planes, g.rows, isa))
+	g.Doc(groupsDoc(g.groupFormat, g.planes, g.rows, isa))
 	g.Pragma("noescape")
 	constants()
 	dst, block, blocks := g.load("dst"), g.load("w"), g.load("blocks")
-	g.steps = g.load("steps")
-	g.w, g.scales, g.ahead = g.GP64(), g.GP64(), g.GP64()
+	g.stepsAt = g.load("steps")
+	g.w, g.scalesAt, g.ahead = g.GP64(), g.GP64(), g.GP64()
 	g.Label("block")
 	clear()
 	left := g.load("groups")
 	g.MOVQ(block, g.w)
-	g.IMUL3Q(operand.I32(groupCodes), left, g.scales)
-	g.ADDQ(block, g.scales)
+	g.IMUL3Q(operand.I32(g.codes()), left, g.scalesAt)
+	g.ADDQ(block, g.scalesAt)
 	next := g.load("blockStride")
 	g.ADDQ(next, block)
 	g.MOVQ(block, g.ahead)
-	g.x, g.starts = g.load("x"), g.load("starts")
+	g.x = g.load("x")
+	if g.starts() {
+		g.startsAt = g.load("starts")
+	}
+	if g.minimums {
+		g.sumsAt = g.load("sums")
+	}
 	g.Label("group")
 	group()
-	g.ADDQ(operand.I32(groupCodes), g.w)
-	g.ADDQ(operand.I32(groupScales), g.scales)
-	g.ADDQ(operand.I32(groupCodes+groupScales), g.ahead)
-	g.ADDQ(operand.I32(4*groupSteps*fieldsOfByte*g.rows*g.planes), g.x)
-	g.ADDQ(operand.I32(8*g.rows), g.starts)
+	g.ADDQ(operand.I32(g.codes()), g.w)
+	g.ADDQ(operand.I32(g.scales()), g.scalesAt)
+	g.ADDQ(operand.I32(g.codes()+g.scales()), g.ahead)
+	g.ADDQ(operand.I32(4*g.words()*g.rows*g.planes), g.x)
+	if g.starts() {
+		g.ADDQ(operand.I32(8*g.rows), g.startsAt)
+	}
+	if g.minimums {
+		g.ADDQ(operand.I32(4*g.rows), g.sumsAt)
+	}
 	g.DECQ(left)
 	g.JNZ(operand.LabelRef("group"))
 	to := g.GP64()
@@ -108,8 +131,10 @@ func (g *groupLoops) frame(isa string, constants, clear, group func(), store fun
 // some of what they ask for, and ask several times.
 func (g *groupLoops) fetch(step int) {
 	lines := []int{stepBytes * step}
-	if step == groupSteps-1 {
-		lines = append(lines, groupCodes)
+	if step == g.steps()-1 {
+		for at := 0; at < g.scales(); at += stepBytes {
+			lines = append(lines, g.codes()+at)
+		}
 	}
 	for _, at := range lines {
 		for i := range g.asks {

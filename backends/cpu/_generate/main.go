@@ -72,8 +72,9 @@ func generate(dir string) error {
 		}
 	}
 	if err := writeGo(dir, "tables_arm64.go", func(w io.Writer) {
+		fmt.Fprint(w, importQuant)
 		dotTable(w, "NEON", tilesNEON)
-		groupsTable(w, "NEON", groupTilesNEON)
+		groupsNEONTable.write(w, "NEON")
 		sumsTable(w, simdNEON)
 		pointwiseTable(w, "NEON")
 	}); err != nil {
@@ -92,12 +93,16 @@ func generate(dir string) error {
 		return err
 	}
 	return writeGo(dir, "tables_amd64.go", func(w io.Writer) {
+		fmt.Fprint(w, importQuant)
 		dotTable(w, "AVX2", tiles256)
 		dotTable(w, "AVX512", tiles512)
-		groupsTable(w, "AVX2", groupTiles256)
-		groupsTable(w, "AVX512", groupTiles512)
+		groups256Table.write(w, "AVX2")
+		groups512Table.write(w, "AVX512")
 	})
 }
+
+// importQuant is what the tables of formats import.
+const importQuant = "\nimport \"github.com/zoo-sdk/zoo/quant\"\n"
 
 // writeGo writes a formatted Go file of package kernels.
 func writeGo(dir, name string, body func(w io.Writer)) error {

@@ -23,7 +23,9 @@ func pointwise(m machine) {
 	peak(m)
 	for planes := 1; planes <= maxPlanes; planes++ {
 		quantize(m, planes)
-		quantizeGroups(m, planes)
+		for _, cols := range groupCols {
+			quantizeGroups(m, cols, planes)
+		}
 		for _, f := range finals {
 			finish(m, planes, f)
 		}
@@ -54,19 +56,19 @@ func pointwiseTable(w io.Writer, isa string) {
 	} {
 		fmt.Fprintf(w, "\t%s: %[1]s%s,\n", name, isa)
 	}
-	for _, name := range []string{"quantize", "quantizeGroups"} {
-		fmt.Fprintf(w, "\t%s: [MaxPlanes + 1]%[1]sFunc{\n", name)
+	perPlanes := func(field, kind string, name func(planes int) string) {
+		fmt.Fprintf(w, "\t%s: [MaxPlanes + 1]%s{\n", field, kind)
 		for planes := 1; planes <= maxPlanes; planes++ {
-			fmt.Fprintf(w, "\t\t%d: %s%[1]d%[3]s,\n", planes, name, isa)
+			fmt.Fprintf(w, "\t\t%d: %s%s,\n", planes, name(planes), isa)
 		}
 		fmt.Fprint(w, "\t},\n")
 	}
+	perPlanes("quantize", "quantizeFunc", quantizeName)
+	for _, cols := range groupCols {
+		perPlanes(fmt.Sprintf("quantizeGroups%d", cols), "quantizeGroupsFunc", func(planes int) string { return quantizeGroupsName(cols, planes) })
+	}
 	for _, f := range finals {
-		fmt.Fprintf(w, "\tfinish%s: [MaxPlanes + 1]finishFunc{\n", f.name)
-		for planes := 1; planes <= maxPlanes; planes++ {
-			fmt.Fprintf(w, "\t\t%d: %s%s,\n", planes, finishName(planes, f), isa)
-		}
-		fmt.Fprint(w, "\t},\n")
+		perPlanes("finish"+f.name, "finishFunc", func(planes int) string { return finishName(planes, f) })
 	}
 	fmt.Fprint(w, "}\n")
 }
@@ -358,9 +360,17 @@ func storeDigits(m machine, n *vec, planes []*word, i int) {
 	}
 }
 
+// groupCols are the columns that groups may have.
+var groupCols = []int{16, 32}
+
+// quantizeGroupsName is the name of quantizeGroups without that of the instruction set.
+func quantizeGroupsName(cols, planes int) string {
+	return fmt.Sprintf("quantizeGroups%dx%d", cols, planes)
+}
+
 // quantizeGroups writes Set.QuantizeGroups for at least one group.
-func quantizeGroups(m machine, planes int) {
-	m.begin(fmt.Sprintf("quantizeGroups%d", planes), fmt.Sprintf("is Set.QuantizeGroups for %d planes, size bytes apart, and at least one group.", planes), []field{
+func quantizeGroups(m machine, cols, planes int) {
+	m.begin(quantizeGroupsName(cols, planes), fmt.Sprintf("is Set.QuantizeGroups for groups of %d columns, %d planes, size bytes apart, and at least one group.", cols, planes), []field{
 		{"dst", "*uint32"}, {"size", "int"}, {"sums", "*int32"}, {"x", "*float32"}, {"groups", "int"}, {"step", "float32"}, {"lo", "float32"}, {"hi", "float32"},
 	}, "")
 	step, lo, hi := m.paramVec("step"), m.paramVec("lo"), m.paramVec("hi")
@@ -368,7 +378,7 @@ func quantizeGroups(m machine, planes int) {
 	m.times(m.param("groups", 1), func() {
 		sum := m.newVec()
 		m.set(sum, m.constantVec(0))
-		for i := range groupCols / m.lanes() {
+		for i := range cols / m.lanes() {
 			n := m.newVec()
 			m.load(n, x, i)
 			toGrid(m, n, step, lo, hi)
@@ -379,10 +389,10 @@ func quantizeGroups(m machine, planes int) {
 		m.fold(sum, m.addInt)
 		m.storeFirst(sum, sums)
 		m.freeVec(sum)
-		m.advanceBy(x, groupCols)
+		m.advanceBy(x, cols)
 		m.advanceBy(sums, 1)
 		for _, p := range digits {
-			m.advanceBy(p, groupCols)
+			m.advanceBy(p, cols)
 		}
 	})
 	m.freeWord(x, sums)

@@ -3,6 +3,7 @@ package kernels
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fmath"
@@ -14,7 +15,7 @@ func Generic() *Set {
 	return &Set{
 		name:       "generic",
 		tiles:      []int{1, 2, 3, 4, 6, 8, 12, 16, 24},
-		groupTiles: [MaxPlanes + 1][]int{1: {1, 2, 4}, 2: {1, 2, 4}, 3: {1, 2, 4}},
+		groupTiles: slices.Repeat([]groupTiles{{1: {1, 2, 4}, 2: {1, 2, 4}, 3: {1, 2, 4}}}, len(groupFormats)),
 		dot:        dot,
 		mulGroups:  mulGroups,
 		roundInt8:  roundInt8,
@@ -165,11 +166,11 @@ func quantize(dst []uint32, x []float32, planes int, step, lo, hi float32) (sum 
 }
 
 // quantizeGroups is Set.QuantizeGroups.
-func quantizeGroups(dst []uint32, sums []int32, x []float32, planes int, step, lo, hi float32) {
+func quantizeGroups(dst []uint32, sums []int32, x []float32, cols, planes int, step, lo, hi float32) {
 	quantize(dst, x, planes, step, lo, hi)
-	for g := range len(x) / GroupCols {
+	for g := range len(x) / cols {
 		sums[g] = 0
-		for _, v := range x[g*GroupCols:][:GroupCols] {
+		for _, v := range x[g*cols:][:cols] {
 			sums[g] += ToGrid(v, step, lo, hi)
 		}
 	}

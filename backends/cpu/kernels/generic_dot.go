@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/zoo-sdk/zoo/quant"
 )
@@ -29,11 +30,13 @@ func dot(totals []int32, w []byte, x, odd []uint32, s Shape) {
 
 // mulGroups is Set.MulGroups.
 func mulGroups(dst []float32, stride int, w []byte, a *GroupActivations, s GroupShape) {
-	size := s.Bits * quant.StepBytes
-	words := GroupCols / 4 * s.Rows * s.Planes
+	m := s.matrix()
+	size := m.BlockCodeBytes() / s.Groups
+	words := s.Format.Group / 4 * s.Rows * s.Planes
+	scaleBytes := quant.BlockRows * m.ScaleBytes() / s.Groups
+	var scales, minimums [quant.BlockRows]float32
 	for b := range s.Blocks {
 		block := w[b*s.Stride:]
-		scales := block[s.codes():]
 		for r := range s.Rows {
 			out := (*[quant.BlockRows]float32)(dst[r*stride+b*quant.BlockRows:])
 			*out = [quant.BlockRows]float32{}
@@ -42,16 +45,35 @@ func mulGroups(dst []float32, stride int, w []byte, a *GroupActivations, s Group
 				for p := range s.Planes {
 					x := a.Words[g*words+r*s.Planes+p:]
 					for lane := 0; lane < quant.BlockRows; lane += 2 {
-						lower, upper := dotPair(s.Bits, block[g*size+4*lane:][:size-4*lane], x, s.Rows*s.Planes)
+						lower, upper := dotPair(s.Format.Bits, block[g*size+4*lane:][:size-4*lane], x, s.Rows*s.Planes)
 						totals[lane] += int64(lower) << (8 * p)
 						totals[lane+1] += int64(upper) << (8 * p)
 					}
 				}
+				at := block[m.BlockCodeBytes()+g*scaleBytes:]
+				laneScales(&scales, s.Format.Scale, at)
+				if s.Format.Minimum {
+					laneScales(&minimums, s.Format.Scale, at[scaleBytes/2:])
+				}
 				for lane, total := range totals {
-					scale := quant.F16ToF32(binary.LittleEndian.Uint16(scales[2*(g*quant.BlockRows+lane):]))
-					out[lane] += float32(float32(float32(a.Starts[g*s.Rows+r]+total)*a.Steps[r]) * scale)
+					y := float32(float32(float32(a.Starts[g*s.Rows+r]+total)*a.Steps[r]) * scales[lane])
+					if s.Format.Minimum {
+						y -= float32(a.Sums[g*s.Rows+r] * minimums[lane])
+					}
+					out[lane] += y
 				}
 			}
+		}
+	}
+}
+
+// laneScales reads the scales or the minimums of a group.
+func laneScales(dst *[quant.BlockRows]float32, t quant.ScaleType, src []byte) {
+	for lane := range dst {
+		if t == quant.ScaleF16 {
+			dst[lane] = quant.F16ToF32(binary.LittleEndian.Uint16(src[2*lane:]))
+		} else {
+			dst[lane] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*lane:]))
 		}
 	}
 }

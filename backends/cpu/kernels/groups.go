@@ -2,24 +2,39 @@
 
 package kernels
 
-// groupsFunc is Set.MulGroups for codes of 4 bits and one number of planes and rows.
-type groupsFunc func(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks, groups int)
+import "github.com/zoo-sdk/zoo/quant"
 
-// installGroups makes a set use products of groups in assembly, by planes and rows.
-func installGroups(s *Set, all *[MaxPlanes + 1][]groupsFunc) {
-	for planes, rows := range all {
-		s.groupTiles[planes] = nil
-		for n, f := range rows {
-			if f != nil {
-				s.groupTiles[planes] = append(s.groupTiles[planes], n)
+// groupsFunc is Set.MulGroups for one format and number of planes and rows.
+type groupsFunc func(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums, steps *float32, blocks, groups int)
+
+// groupKernels are the products of a format by planes and rows.
+type groupKernels struct {
+	format quant.Format
+	of     [MaxPlanes + 1][]groupsFunc
+}
+
+// installGroups makes a set use products of groups in assembly. Formats that there are none of are left to plain Go.
+func installGroups(s *Set, all []groupKernels) {
+	var of [len(groupFormats)]*[MaxPlanes + 1][]groupsFunc
+	for i := range all {
+		k := &all[i]
+		f := groupFormat(k.format)
+		of[f] = &k.of
+		s.groupTiles[f] = groupTiles{}
+		for planes, rows := range k.of {
+			for n, kernel := range rows {
+				if kernel != nil {
+					s.groupTiles[f][planes] = append(s.groupTiles[f][planes], n)
+				}
 			}
 		}
 	}
 	s.mulGroups = func(dst []float32, stride int, w []byte, a *GroupActivations, sh GroupShape) {
-		if sh.Bits != 4 {
+		k := of[groupFormat(sh.Format)]
+		if k == nil {
 			mulGroups(dst, stride, w, a, sh)
 			return
 		}
-		all[sh.Planes][sh.Rows](&dst[0], stride, &w[0], sh.Stride, &a.Words[0], &a.Starts[0], &a.Steps[0], sh.Blocks, sh.Groups)
+		k[sh.Planes][sh.Rows](&dst[0], stride, &w[0], sh.Stride, &a.Words[0], &a.Starts[0], first(a.Sums), &a.Steps[0], sh.Blocks, sh.Groups)
 	}
 }

@@ -16,18 +16,36 @@ DATA groupOnes<>+16(SB)/8, $0x0001000100010001
 DATA groupOnes<>+24(SB)/8, $0x0001000100010001
 GLOBL groupOnes<>(SB), RODATA|NOPTR, $32
 
-// func groups1x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+DATA groupSixteens<>+0(SB)/8, $0x0010001000100010
+DATA groupSixteens<>+8(SB)/8, $0x0010001000100010
+DATA groupSixteens<>+16(SB)/8, $0x0010001000100010
+DATA groupSixteens<>+24(SB)/8, $0x0010001000100010
+GLOBL groupSixteens<>(SB), RODATA|NOPTR, $32
+
+DATA groupLower<>+0(SB)/8, $0x0000ffff0000ffff
+DATA groupLower<>+8(SB)/8, $0x0000ffff0000ffff
+DATA groupLower<>+16(SB)/8, $0x0000ffff0000ffff
+DATA groupLower<>+24(SB)/8, $0x0000ffff0000ffff
+GLOBL groupLower<>(SB), RODATA|NOPTR, $32
+
+DATA groupUpper<>+0(SB)/8, $0x4780000047800000
+DATA groupUpper<>+8(SB)/8, $0x4780000047800000
+DATA groupUpper<>+16(SB)/8, $0x4780000047800000
+DATA groupUpper<>+24(SB)/8, $0x4780000047800000
+GLOBL groupUpper<>(SB), RODATA|NOPTR, $32
+
+// func groupsInt4x321x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups1x1AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x1AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
 	VPXOR  Y1, Y1, Y1
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -182,20 +200,20 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups1x2AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x2AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
 	VPXOR  Y1, Y1, Y1
 	VPXOR  Y2, Y2, Y2
 	VPXOR  Y3, Y3, Y3
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -408,13 +426,13 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x4AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x4AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups1x4AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x4AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
@@ -425,7 +443,7 @@ block:
 	VPXOR  Y5, Y5, Y5
 	VPXOR  Y6, Y6, Y6
 	VPXOR  Y7, Y7, Y7
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -765,18 +783,18 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups2x1AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x1AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
 	VPXOR  Y1, Y1, Y1
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -973,20 +991,20 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups2x2AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x2AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
 	VPXOR  Y1, Y1, Y1
 	VPXOR  Y2, Y2, Y2
 	VPXOR  Y3, Y3, Y3
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -1294,13 +1312,13 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x3AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x3AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups2x3AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x3AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
@@ -1309,7 +1327,7 @@ block:
 	VPXOR  Y3, Y3, Y3
 	VPXOR  Y4, Y4, Y4
 	VPXOR  Y5, Y5, Y5
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -1737,18 +1755,18 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups3x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x323x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups3x1AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x323x1AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
 	VPXOR  Y1, Y1, Y1
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -1988,20 +2006,20 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups3x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x323x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·groups3x2AVX2(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x323x2AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), AX
 	MOVQ w+16(FP), CX
-	MOVQ blocks+56(FP), DX
-	MOVQ steps+48(FP), BX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
 
 block:
 	VPXOR  Y0, Y0, Y0
 	VPXOR  Y1, Y1, Y1
 	VPXOR  Y2, Y2, Y2
 	VPXOR  Y3, Y3, Y3
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -2413,21 +2431,5989 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt8x321x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·groupsInt8x321x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT1   16384(R8)
+	PREFETCHT1   24576(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      (SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y4, Y2
+	VPMADDUBSW   Y6, Y5, Y3
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT1   16448(R8)
+	PREFETCHT1   24640(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      64(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT1   16512(R8)
+	PREFETCHT1   24704(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      128(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   16576(R8)
+	PREFETCHT1   24768(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      192(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT1   16640(R8)
+	PREFETCHT1   24832(R8)
+	PREFETCHT0   2304(SI)
+	VMOVDQU      256(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      256(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 16(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT1   16704(R8)
+	PREFETCHT1   24896(R8)
+	PREFETCHT0   2368(SI)
+	VMOVDQU      320(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      320(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 20(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   384(R8)
+	PREFETCHT1   8576(R8)
+	PREFETCHT1   16768(R8)
+	PREFETCHT1   24960(R8)
+	PREFETCHT0   2432(SI)
+	VMOVDQU      384(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      384(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 24(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   448(R8)
+	PREFETCHT1   8640(R8)
+	PREFETCHT1   16832(R8)
+	PREFETCHT1   25024(R8)
+	PREFETCHT1   512(R8)
+	PREFETCHT1   8704(R8)
+	PREFETCHT1   16896(R8)
+	PREFETCHT1   25088(R8)
+	PREFETCHT0   2496(SI)
+	VMOVDQU      448(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      448(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 28(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPADDD       Y3, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VCVTPH2PS    (DI), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVDQU      32(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      32(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y4, Y2
+	VPMADDUBSW   Y6, Y5, Y3
+	VMOVDQU      96(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      96(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      160(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      160(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      224(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      224(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      288(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      288(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 16(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      352(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      352(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 20(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      416(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      416(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 24(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      480(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      480(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 28(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPADDD       Y3, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VCVTPH2PS    16(DI), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         $+512, SI
+	ADDQ         $+32, DI
+	ADDQ         $+544, R8
+	ADDQ         $+32, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x321x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·groupsInt8x321x2AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      (SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      64(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      128(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      192(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT0   2304(SI)
+	VMOVDQU      256(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      256(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT0   2368(SI)
+	VMOVDQU      320(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      320(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   384(R8)
+	PREFETCHT1   8576(R8)
+	PREFETCHT0   2432(SI)
+	VMOVDQU      384(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      384(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   448(R8)
+	PREFETCHT1   8640(R8)
+	PREFETCHT1   512(R8)
+	PREFETCHT1   8704(R8)
+	PREFETCHT0   2496(SI)
+	VMOVDQU      448(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      448(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPBROADCASTD (R11), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y4
+	VCVTPH2PS    (DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPBROADCASTD 8(R11), Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VCVTPH2PS    (DI), Y4
+	VMULPS       Y4, Y6, Y6
+	VADDPS       Y6, Y1, Y1
+	VMOVDQU      32(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      32(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	VMOVDQU      96(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      96(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      160(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      224(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      288(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      288(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      352(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      352(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      416(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      416(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      480(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      480(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPBROADCASTD (R11), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y4
+	VCVTPH2PS    16(DI), Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPBROADCASTD 8(R11), Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VCVTPH2PS    16(DI), Y4
+	VMULPS       Y4, Y6, Y6
+	VADDPS       Y6, Y3, Y3
+	ADDQ         $+512, SI
+	ADDQ         $+32, DI
+	ADDQ         $+544, R8
+	ADDQ         $+64, R10
+	ADDQ         $+16, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y2, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y3, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x322x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·groupsInt8x322x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      (SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD (R10), Y8
+	VPMADDUBSW   Y8, Y6, Y2
+	VPMADDUBSW   Y8, Y7, Y3
+	VPBROADCASTD 4(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y4
+	VPMADDUBSW   Y8, Y7, Y5
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      64(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 8(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 12(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      128(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 16(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 20(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      192(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 24(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 28(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT0   2304(SI)
+	VMOVDQU      256(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      256(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 32(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 36(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT0   2368(SI)
+	VMOVDQU      320(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      320(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 40(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 44(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   384(R8)
+	PREFETCHT1   8576(R8)
+	PREFETCHT0   2432(SI)
+	VMOVDQU      384(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      384(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 48(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 52(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   448(R8)
+	PREFETCHT1   8640(R8)
+	PREFETCHT1   512(R8)
+	PREFETCHT1   8704(R8)
+	PREFETCHT0   2496(SI)
+	VMOVDQU      448(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      448(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 56(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 60(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y2, Y4, Y4
+	VPBROADCASTD (R11), Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VCVTPH2PS    (DI), Y2
+	VMULPS       Y2, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VMOVDQU      32(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      32(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD (R10), Y8
+	VPMADDUBSW   Y8, Y6, Y2
+	VPMADDUBSW   Y8, Y7, Y3
+	VPBROADCASTD 4(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y4
+	VPMADDUBSW   Y8, Y7, Y5
+	VMOVDQU      96(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      96(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 8(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 12(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      160(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      160(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 16(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 20(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      224(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      224(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 24(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 28(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      288(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      288(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 32(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 36(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      352(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      352(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 40(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 44(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      416(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      416(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 48(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 52(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      480(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      480(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 56(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 60(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y2, Y4, Y4
+	VPBROADCASTD (R11), Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VCVTPH2PS    16(DI), Y2
+	VMULPS       Y2, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	ADDQ         $+512, SI
+	ADDQ         $+32, DI
+	ADDQ         $+544, R8
+	ADDQ         $+64, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x323x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·groupsInt8x323x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      (SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y2
+	VPMADDUBSW   Y10, Y9, Y3
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      64(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      128(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   192(R8)
+	VMOVDQU      192(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      192(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   256(R8)
+	VMOVDQU      256(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      256(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   320(R8)
+	VMOVDQU      320(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      320(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 64(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 68(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   384(R8)
+	VMOVDQU      384(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      384(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 72(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 76(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 80(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   448(R8)
+	PREFETCHT1   512(R8)
+	VMOVDQU      448(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      448(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 84(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 88(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 92(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPAND        groupLower<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD 2(R11), Y3
+	VPADDD       Y3, Y6, Y6
+	VPSRAD       $0x10, Y2, Y4
+	VPADDD       Y4, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y2, Y6, Y6
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y6, Y6
+	VCVTPH2PS    (DI), Y3
+	VMULPS       Y3, Y6, Y6
+	VADDPS       Y6, Y0, Y0
+	VMOVDQU      32(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      32(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y2
+	VPMADDUBSW   Y10, Y9, Y3
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	VMOVDQU      96(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      96(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      160(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      224(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      288(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      288(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      352(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      352(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 64(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 68(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      416(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      416(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 72(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 76(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 80(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      480(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      480(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 84(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 88(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 92(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPAND        groupLower<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD 2(R11), Y3
+	VPADDD       Y3, Y6, Y6
+	VPSRAD       $0x10, Y2, Y4
+	VPADDD       Y4, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y2, Y6, Y6
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y6, Y6
+	VCVTPH2PS    16(DI), Y3
+	VMULPS       Y3, Y6, Y6
+	VADDPS       Y6, Y1, Y1
+	ADDQ         $+512, SI
+	ADDQ         $+32, DI
+	ADDQ         $+544, R8
+	ADDQ         $+96, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x161x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x161x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT1   16384(R8)
+	PREFETCHT1   24576(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      (SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y4, Y2
+	VPMADDUBSW   Y6, Y5, Y3
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT1   16448(R8)
+	PREFETCHT1   24640(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      64(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT1   16512(R8)
+	PREFETCHT1   24704(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      128(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   16576(R8)
+	PREFETCHT1   24768(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT1   16640(R8)
+	PREFETCHT1   24832(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      192(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPADDD       Y3, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VMULPS       (DI), Y2, Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVDQU      32(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      32(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y4, Y2
+	VPMADDUBSW   Y6, Y5, Y3
+	VMOVDQU      96(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      96(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      160(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      160(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      224(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      224(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPADDD       Y3, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VMULPS       32(DI), Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         $+256, SI
+	ADDQ         $+64, DI
+	ADDQ         $+320, R8
+	ADDQ         $+16, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x161x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x161x2AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      (SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      64(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      128(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      192(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPBROADCASTD (R11), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y4
+	VMULPS       (DI), Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPBROADCASTD 8(R11), Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VMULPS       (DI), Y6, Y6
+	VADDPS       Y6, Y1, Y1
+	VMOVDQU      32(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      32(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	VMOVDQU      96(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      96(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      160(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      224(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPBROADCASTD (R11), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y4
+	VMULPS       32(DI), Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPBROADCASTD 8(R11), Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VMULPS       32(DI), Y6, Y6
+	VADDPS       Y6, Y3, Y3
+	ADDQ         $+256, SI
+	ADDQ         $+64, DI
+	ADDQ         $+320, R8
+	ADDQ         $+32, R10
+	ADDQ         $+16, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y2, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y3, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x162x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x162x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      (SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD (R10), Y8
+	VPMADDUBSW   Y8, Y6, Y2
+	VPMADDUBSW   Y8, Y7, Y3
+	VPBROADCASTD 4(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y4
+	VPMADDUBSW   Y8, Y7, Y5
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      64(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 8(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 12(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      128(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 16(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 20(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      192(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 24(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 28(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y2, Y4, Y4
+	VPBROADCASTD (R11), Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VMULPS       (DI), Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VMOVDQU      32(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      32(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD (R10), Y8
+	VPMADDUBSW   Y8, Y6, Y2
+	VPMADDUBSW   Y8, Y7, Y3
+	VPBROADCASTD 4(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y4
+	VPMADDUBSW   Y8, Y7, Y5
+	VMOVDQU      96(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      96(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 8(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 12(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      160(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      160(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 16(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 20(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      224(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      224(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 24(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 28(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y2, Y4, Y4
+	VPBROADCASTD (R11), Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VMULPS       32(DI), Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	ADDQ         $+256, SI
+	ADDQ         $+64, DI
+	ADDQ         $+320, R8
+	ADDQ         $+32, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x163x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x163x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      (SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y2
+	VPMADDUBSW   Y10, Y9, Y3
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      64(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      128(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   192(R8)
+	PREFETCHT1   256(R8)
+	VMOVDQU      192(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      192(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPAND        groupLower<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD 2(R11), Y3
+	VPADDD       Y3, Y6, Y6
+	VPSRAD       $0x10, Y2, Y4
+	VPADDD       Y4, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y2, Y6, Y6
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y6, Y6
+	VMULPS       (DI), Y6, Y6
+	VADDPS       Y6, Y0, Y0
+	VMOVDQU      32(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      32(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y2
+	VPMADDUBSW   Y10, Y9, Y3
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	VMOVDQU      96(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      96(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      160(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      224(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPAND        groupLower<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD 2(R11), Y3
+	VPADDD       Y3, Y6, Y6
+	VPSRAD       $0x10, Y2, Y4
+	VPADDD       Y4, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y2, Y6, Y6
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y6, Y6
+	VMULPS       32(DI), Y6, Y6
+	VADDPS       Y6, Y1, Y1
+	ADDQ         $+256, SI
+	ADDQ         $+64, DI
+	ADDQ         $+320, R8
+	ADDQ         $+48, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min1x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT1   16384(R8)
+	PREFETCHT1   24576(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD (R10), Y4
+	VPMADDUBSW   Y4, Y3, Y2
+	VMOVDQU      (SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 4(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT1   16448(R8)
+	PREFETCHT1   24640(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 8(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      64(SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 12(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT1   16512(R8)
+	PREFETCHT1   24704(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 16(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      128(SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 20(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   16576(R8)
+	PREFETCHT1   24768(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT1   16640(R8)
+	PREFETCHT1   24832(R8)
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT1   16704(R8)
+	PREFETCHT1   24896(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 24(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      192(SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 28(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VMULPS       (DI), Y2, Y2
+	VBROADCASTSS (R11), Y3
+	VMULPS       64(DI), Y3, Y3
+	VSUBPS       Y3, Y2, Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVDQU      32(SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD (R10), Y4
+	VPMADDUBSW   Y4, Y3, Y2
+	VMOVDQU      32(SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 4(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      96(SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 8(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      96(SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 12(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      160(SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 16(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      160(SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 20(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      224(SI), Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 24(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VMOVDQU      224(SI), Y3
+	VPSRLW       $0x04, Y3, Y3
+	VPAND        groupMask<>+0(SB), Y3, Y3
+	VPBROADCASTD 28(R10), Y4
+	VPMADDUBSW   Y4, Y3, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VMULPS       32(DI), Y2, Y2
+	VBROADCASTSS (R11), Y3
+	VMULPS       96(DI), Y3, Y3
+	VSUBPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+32, R10
+	ADDQ         $+4, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min1x2AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD (R10), Y7
+	VPMADDUBSW   Y7, Y6, Y4
+	VPBROADCASTD 4(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y5
+	VMOVDQU      (SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 8(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 12(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 16(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 20(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      64(SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 24(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 28(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 32(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 36(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      128(SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 40(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 44(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 48(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 52(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      192(SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 56(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 60(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       (DI), Y4, Y4
+	VBROADCASTSS (R11), Y6
+	VMULPS       64(DI), Y6, Y6
+	VSUBPS       Y6, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y5, Y5
+	VMULPS       (DI), Y5, Y5
+	VBROADCASTSS 4(R11), Y4
+	VMULPS       64(DI), Y4, Y4
+	VSUBPS       Y4, Y5, Y5
+	VADDPS       Y5, Y1, Y1
+	VMOVDQU      32(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD (R10), Y7
+	VPMADDUBSW   Y7, Y6, Y4
+	VPBROADCASTD 4(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y5
+	VMOVDQU      32(SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 8(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 12(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      96(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 16(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 20(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      96(SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 24(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 28(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      160(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 32(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 36(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      160(SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 40(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 44(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      224(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 48(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 52(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VMOVDQU      224(SI), Y6
+	VPSRLW       $0x04, Y6, Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VPBROADCASTD 56(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y4, Y4
+	VPBROADCASTD 60(R10), Y7
+	VPMADDUBSW   Y7, Y6, Y7
+	VPADDW       Y7, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       32(DI), Y4, Y4
+	VBROADCASTSS (R11), Y6
+	VMULPS       96(DI), Y6, Y6
+	VSUBPS       Y6, Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y5, Y5
+	VMULPS       32(DI), Y5, Y5
+	VBROADCASTSS 4(R11), Y4
+	VMULPS       96(DI), Y4, Y4
+	VSUBPS       Y4, Y5, Y5
+	VADDPS       Y5, Y3, Y3
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+64, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y2, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y3, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x4AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min1x4AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	VPXOR  Y4, Y4, Y4
+	VPXOR  Y5, Y5, Y5
+	VPXOR  Y6, Y6, Y6
+	VPXOR  Y7, Y7, Y7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD (R10), Y13
+	VPMADDUBSW   Y13, Y12, Y8
+	VPBROADCASTD 4(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y9
+	VPBROADCASTD 8(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y10
+	VPBROADCASTD 12(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y11
+	VMOVDQU      (SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 16(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 20(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 24(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 28(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 32(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 36(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 40(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 44(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      64(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 48(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 52(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 56(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 60(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 64(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 68(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 72(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 76(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      128(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 80(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 84(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 88(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 92(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	PREFETCHT1   192(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   320(R8)
+	VMOVDQU      192(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 96(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 100(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 104(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 108(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      192(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 112(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 116(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 120(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 124(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VPMADDWD     groupOnes<>+0(SB), Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VBROADCASTSS (BX), Y12
+	VMULPS       Y12, Y8, Y8
+	VMULPS       (DI), Y8, Y8
+	VBROADCASTSS (R11), Y12
+	VMULPS       64(DI), Y12, Y12
+	VSUBPS       Y12, Y8, Y8
+	VADDPS       Y8, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VBROADCASTSS 4(BX), Y8
+	VMULPS       Y8, Y9, Y9
+	VMULPS       (DI), Y9, Y9
+	VBROADCASTSS 4(R11), Y8
+	VMULPS       64(DI), Y8, Y8
+	VSUBPS       Y8, Y9, Y9
+	VADDPS       Y9, Y1, Y1
+	VPMADDWD     groupOnes<>+0(SB), Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VBROADCASTSS 8(BX), Y8
+	VMULPS       Y8, Y10, Y10
+	VMULPS       (DI), Y10, Y10
+	VBROADCASTSS 8(R11), Y8
+	VMULPS       64(DI), Y8, Y8
+	VSUBPS       Y8, Y10, Y10
+	VADDPS       Y10, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VBROADCASTSS 12(BX), Y8
+	VMULPS       Y8, Y11, Y11
+	VMULPS       (DI), Y11, Y11
+	VBROADCASTSS 12(R11), Y8
+	VMULPS       64(DI), Y8, Y8
+	VSUBPS       Y8, Y11, Y11
+	VADDPS       Y11, Y3, Y3
+	VMOVDQU      32(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD (R10), Y13
+	VPMADDUBSW   Y13, Y12, Y8
+	VPBROADCASTD 4(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y9
+	VPBROADCASTD 8(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y10
+	VPBROADCASTD 12(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y11
+	VMOVDQU      32(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 16(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 20(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 24(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 28(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      96(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 32(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 36(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 40(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 44(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      96(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 48(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 52(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 56(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 60(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      160(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 64(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 68(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 72(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 76(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      160(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 80(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 84(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 88(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 92(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      224(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 96(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 100(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 104(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 108(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      224(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 112(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 116(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 120(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 124(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VPMADDWD     groupOnes<>+0(SB), Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VBROADCASTSS (BX), Y12
+	VMULPS       Y12, Y8, Y8
+	VMULPS       32(DI), Y8, Y8
+	VBROADCASTSS (R11), Y12
+	VMULPS       96(DI), Y12, Y12
+	VSUBPS       Y12, Y8, Y8
+	VADDPS       Y8, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VBROADCASTSS 4(BX), Y8
+	VMULPS       Y8, Y9, Y9
+	VMULPS       32(DI), Y9, Y9
+	VBROADCASTSS 4(R11), Y8
+	VMULPS       96(DI), Y8, Y8
+	VSUBPS       Y8, Y9, Y9
+	VADDPS       Y9, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VBROADCASTSS 8(BX), Y8
+	VMULPS       Y8, Y10, Y10
+	VMULPS       32(DI), Y10, Y10
+	VBROADCASTSS 8(R11), Y8
+	VMULPS       96(DI), Y8, Y8
+	VSUBPS       Y8, Y10, Y10
+	VADDPS       Y10, Y6, Y6
+	VPMADDWD     groupOnes<>+0(SB), Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VBROADCASTSS 12(BX), Y8
+	VMULPS       Y8, Y11, Y11
+	VMULPS       32(DI), Y11, Y11
+	VBROADCASTSS 12(R11), Y8
+	VMULPS       96(DI), Y8, Y8
+	VSUBPS       Y8, Y11, Y11
+	VADDPS       Y11, Y7, Y7
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+128, R10
+	ADDQ         $+16, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y4, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y5, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y2, (SI)
+	VMOVUPS      Y6, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y3, (SI)
+	VMOVUPS      Y7, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min2x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min2x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD (R10), Y5
+	VPMADDUBSW   Y5, Y4, Y2
+	VPBROADCASTD 4(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y3
+	VMOVDQU      (SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 8(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 12(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 16(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 20(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      64(SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 24(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 28(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 32(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 36(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      128(SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 40(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 44(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 48(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 52(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      192(SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 56(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 60(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y3, Y3
+	VPSLLD       $0x08, Y3, Y3
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y3, Y3
+	VMULPS       (DI), Y3, Y3
+	VBROADCASTSS (R11), Y2
+	VMULPS       64(DI), Y2, Y2
+	VSUBPS       Y2, Y3, Y3
+	VADDPS       Y3, Y0, Y0
+	VMOVDQU      32(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD (R10), Y5
+	VPMADDUBSW   Y5, Y4, Y2
+	VPBROADCASTD 4(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y3
+	VMOVDQU      32(SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 8(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 12(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      96(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 16(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 20(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      96(SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 24(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 28(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      160(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 32(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 36(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      160(SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 40(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 44(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      224(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 48(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 52(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VMOVDQU      224(SI), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VPBROADCASTD 56(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y2, Y2
+	VPBROADCASTD 60(R10), Y5
+	VPMADDUBSW   Y5, Y4, Y5
+	VPADDW       Y5, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y3, Y3
+	VPSLLD       $0x08, Y3, Y3
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y3, Y3
+	VMULPS       32(DI), Y3, Y3
+	VBROADCASTSS (R11), Y2
+	VMULPS       96(DI), Y2, Y2
+	VSUBPS       Y2, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+64, R10
+	ADDQ         $+4, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min2x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min2x2AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD (R10), Y9
+	VPMADDUBSW   Y9, Y8, Y4
+	VPBROADCASTD 4(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y5
+	VPBROADCASTD 8(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y6
+	VPBROADCASTD 12(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y7
+	VMOVDQU      (SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 20(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 24(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 28(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 32(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 36(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 40(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 44(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      64(SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 48(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 52(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 56(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 60(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 64(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 68(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 72(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 76(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      128(SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 80(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 84(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 88(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 92(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	PREFETCHT1   192(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   320(R8)
+	VMOVDQU      192(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 96(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 100(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 104(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 108(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      192(SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 112(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 116(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 120(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 124(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y5, Y5
+	VPSLLD       $0x08, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS (BX), Y4
+	VMULPS       Y4, Y5, Y5
+	VMULPS       (DI), Y5, Y5
+	VBROADCASTSS (R11), Y4
+	VMULPS       64(DI), Y4, Y4
+	VSUBPS       Y4, Y5, Y5
+	VADDPS       Y5, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupOnes<>+0(SB), Y7, Y7
+	VPSLLD       $0x08, Y7, Y7
+	VPADDD       Y6, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y7, Y7
+	VMULPS       (DI), Y7, Y7
+	VBROADCASTSS 4(R11), Y4
+	VMULPS       64(DI), Y4, Y4
+	VSUBPS       Y4, Y7, Y7
+	VADDPS       Y7, Y1, Y1
+	VMOVDQU      32(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD (R10), Y9
+	VPMADDUBSW   Y9, Y8, Y4
+	VPBROADCASTD 4(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y5
+	VPBROADCASTD 8(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y6
+	VPBROADCASTD 12(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y7
+	VMOVDQU      32(SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 16(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 20(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 24(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 28(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      96(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 32(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 36(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 40(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 44(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      96(SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 48(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 52(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 56(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 60(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 64(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 68(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 72(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 76(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 80(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 84(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 88(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 92(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 96(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 100(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 104(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 108(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VPBROADCASTD 112(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y4, Y4
+	VPBROADCASTD 116(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y5, Y5
+	VPBROADCASTD 120(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y6, Y6
+	VPBROADCASTD 124(R10), Y9
+	VPMADDUBSW   Y9, Y8, Y9
+	VPADDW       Y9, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y5, Y5
+	VPSLLD       $0x08, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS (BX), Y4
+	VMULPS       Y4, Y5, Y5
+	VMULPS       32(DI), Y5, Y5
+	VBROADCASTSS (R11), Y4
+	VMULPS       96(DI), Y4, Y4
+	VSUBPS       Y4, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupOnes<>+0(SB), Y7, Y7
+	VPSLLD       $0x08, Y7, Y7
+	VPADDD       Y6, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y7, Y7
+	VMULPS       32(DI), Y7, Y7
+	VBROADCASTSS 4(R11), Y4
+	VMULPS       96(DI), Y4, Y4
+	VSUBPS       Y4, Y7, Y7
+	VADDPS       Y7, Y3, Y3
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+128, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y2, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y3, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min2x3AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min2x3AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	VPXOR  Y4, Y4, Y4
+	VPXOR  Y5, Y5, Y5
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD (R10), Y13
+	VPMADDUBSW   Y13, Y12, Y6
+	VPBROADCASTD 4(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y7
+	VPBROADCASTD 8(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y8
+	VPBROADCASTD 12(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y9
+	VPBROADCASTD 16(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y10
+	VPBROADCASTD 20(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y11
+	VMOVDQU      (SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 24(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 28(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 32(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 36(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 40(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 44(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 48(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 52(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 56(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 60(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 64(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 68(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      64(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 72(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 76(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 80(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 84(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 88(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 92(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 96(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 100(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 104(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 108(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 112(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 116(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      128(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 120(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 124(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 128(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 132(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 136(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 140(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	PREFETCHT1   192(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   320(R8)
+	VMOVDQU      192(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 144(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 148(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 152(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 156(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 160(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 164(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      192(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 168(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 172(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 176(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 180(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 184(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 188(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupOnes<>+0(SB), Y7, Y7
+	VPSLLD       $0x08, Y7, Y7
+	VPADDD       Y6, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS (BX), Y6
+	VMULPS       Y6, Y7, Y7
+	VMULPS       (DI), Y7, Y7
+	VBROADCASTSS (R11), Y6
+	VMULPS       64(DI), Y6, Y6
+	VSUBPS       Y6, Y7, Y7
+	VADDPS       Y7, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y8, Y8
+	VPMADDWD     groupOnes<>+0(SB), Y9, Y9
+	VPSLLD       $0x08, Y9, Y9
+	VPADDD       Y8, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VBROADCASTSS 4(BX), Y6
+	VMULPS       Y6, Y9, Y9
+	VMULPS       (DI), Y9, Y9
+	VBROADCASTSS 4(R11), Y6
+	VMULPS       64(DI), Y6, Y6
+	VSUBPS       Y6, Y9, Y9
+	VADDPS       Y9, Y1, Y1
+	VPMADDWD     groupOnes<>+0(SB), Y10, Y10
+	VPMADDWD     groupOnes<>+0(SB), Y11, Y11
+	VPSLLD       $0x08, Y11, Y11
+	VPADDD       Y10, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VBROADCASTSS 8(BX), Y6
+	VMULPS       Y6, Y11, Y11
+	VMULPS       (DI), Y11, Y11
+	VBROADCASTSS 8(R11), Y6
+	VMULPS       64(DI), Y6, Y6
+	VSUBPS       Y6, Y11, Y11
+	VADDPS       Y11, Y2, Y2
+	VMOVDQU      32(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD (R10), Y13
+	VPMADDUBSW   Y13, Y12, Y6
+	VPBROADCASTD 4(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y7
+	VPBROADCASTD 8(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y8
+	VPBROADCASTD 12(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y9
+	VPBROADCASTD 16(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y10
+	VPBROADCASTD 20(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y11
+	VMOVDQU      32(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 24(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 28(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 32(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 36(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 40(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 44(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      96(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 48(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 52(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 56(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 60(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 64(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 68(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      96(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 72(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 76(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 80(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 84(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 88(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 92(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      160(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 96(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 100(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 104(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 108(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 112(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 116(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      160(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 120(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 124(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 128(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 132(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 136(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 140(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      224(SI), Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 144(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 148(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 152(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 156(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 160(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 164(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VMOVDQU      224(SI), Y12
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        groupMask<>+0(SB), Y12, Y12
+	VPBROADCASTD 168(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y6, Y6
+	VPBROADCASTD 172(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y7, Y7
+	VPBROADCASTD 176(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y8, Y8
+	VPBROADCASTD 180(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y9, Y9
+	VPBROADCASTD 184(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y10, Y10
+	VPBROADCASTD 188(R10), Y13
+	VPMADDUBSW   Y13, Y12, Y13
+	VPADDW       Y13, Y11, Y11
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupOnes<>+0(SB), Y7, Y7
+	VPSLLD       $0x08, Y7, Y7
+	VPADDD       Y6, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS (BX), Y6
+	VMULPS       Y6, Y7, Y7
+	VMULPS       32(DI), Y7, Y7
+	VBROADCASTSS (R11), Y6
+	VMULPS       96(DI), Y6, Y6
+	VSUBPS       Y6, Y7, Y7
+	VADDPS       Y7, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y8, Y8
+	VPMADDWD     groupOnes<>+0(SB), Y9, Y9
+	VPSLLD       $0x08, Y9, Y9
+	VPADDD       Y8, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VBROADCASTSS 4(BX), Y6
+	VMULPS       Y6, Y9, Y9
+	VMULPS       32(DI), Y9, Y9
+	VBROADCASTSS 4(R11), Y6
+	VMULPS       96(DI), Y6, Y6
+	VSUBPS       Y6, Y9, Y9
+	VADDPS       Y9, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y10, Y10
+	VPMADDWD     groupOnes<>+0(SB), Y11, Y11
+	VPSLLD       $0x08, Y11, Y11
+	VPADDD       Y10, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VBROADCASTSS 8(BX), Y6
+	VMULPS       Y6, Y11, Y11
+	VMULPS       32(DI), Y11, Y11
+	VBROADCASTSS 8(R11), Y6
+	VMULPS       96(DI), Y6, Y6
+	VSUBPS       Y6, Y11, Y11
+	VADDPS       Y11, Y5, Y5
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+192, R10
+	ADDQ         $+12, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y3, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y4, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y2, (SI)
+	VMOVUPS      Y5, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min3x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min3x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y5, Y2
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y3
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y4
+	VMOVDQU      (SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 16(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 20(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 24(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 28(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 32(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      64(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 36(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 40(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 44(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 48(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 52(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 56(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      128(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 60(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 64(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 68(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	PREFETCHT1   192(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   320(R8)
+	VMOVDQU      192(SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 72(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 76(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 80(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      192(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 84(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 88(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 92(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPSLLD       $0x08, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPSRAD       $0x10, Y2, Y3
+	VPADDD       Y3, Y4, Y4
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       groupUpper<>+0(SB), Y4, Y4
+	VADDPS       Y2, Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VMULPS       (DI), Y4, Y4
+	VBROADCASTSS (R11), Y2
+	VMULPS       64(DI), Y2, Y2
+	VSUBPS       Y2, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VMOVDQU      32(SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y5, Y2
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y3
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y4
+	VMOVDQU      32(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 16(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 20(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      96(SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 24(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 28(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 32(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      96(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 36(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 40(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 44(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      160(SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 48(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 52(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 56(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      160(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 60(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 64(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 68(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      224(SI), Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 72(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 76(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 80(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VMOVDQU      224(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 84(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y2, Y2
+	VPBROADCASTD 88(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPBROADCASTD 92(R10), Y6
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPSLLD       $0x08, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPSRAD       $0x10, Y2, Y3
+	VPADDD       Y3, Y4, Y4
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       groupUpper<>+0(SB), Y4, Y4
+	VADDPS       Y2, Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VMULPS       32(DI), Y4, Y4
+	VBROADCASTSS (R11), Y2
+	VMULPS       96(DI), Y2, Y2
+	VSUBPS       Y2, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+96, R10
+	ADDQ         $+4, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min3x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt4x32Min3x2AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD (R10), Y11
+	VPMADDUBSW   Y11, Y10, Y4
+	VPBROADCASTD 4(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y5
+	VPBROADCASTD 8(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y6
+	VPBROADCASTD 12(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y7
+	VPBROADCASTD 16(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y8
+	VPBROADCASTD 20(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y9
+	VMOVDQU      (SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 24(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 28(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 32(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 36(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 40(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 44(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 48(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 52(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 56(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 60(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 64(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 68(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      64(SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 72(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 76(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 80(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 84(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 88(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 92(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 96(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 100(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 104(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 108(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 112(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 116(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      128(SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 120(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 124(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 128(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 132(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 136(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 140(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	PREFETCHT1   192(R8)
+	PREFETCHT1   256(R8)
+	PREFETCHT1   320(R8)
+	VMOVDQU      192(SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 144(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 148(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 152(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 156(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 160(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 164(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      192(SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 168(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 172(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 176(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 180(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 184(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 188(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPSLLD       $0x08, Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSRAD       $0x10, Y4, Y5
+	VPADDD       Y5, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y4, Y6, Y6
+	VBROADCASTSS (BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VMULPS       (DI), Y6, Y6
+	VBROADCASTSS (R11), Y4
+	VMULPS       64(DI), Y4, Y4
+	VSUBPS       Y4, Y6, Y6
+	VADDPS       Y6, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y8, Y8
+	VPMADDWD     groupOnes<>+0(SB), Y9, Y9
+	VPSLLD       $0x08, Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	VPSRAD       $0x10, Y7, Y8
+	VPADDD       Y8, Y9, Y9
+	VPAND        groupLower<>+0(SB), Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       groupUpper<>+0(SB), Y9, Y9
+	VADDPS       Y7, Y9, Y9
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y9, Y9
+	VMULPS       (DI), Y9, Y9
+	VBROADCASTSS 4(R11), Y4
+	VMULPS       64(DI), Y4, Y4
+	VSUBPS       Y4, Y9, Y9
+	VADDPS       Y9, Y1, Y1
+	VMOVDQU      32(SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD (R10), Y11
+	VPMADDUBSW   Y11, Y10, Y4
+	VPBROADCASTD 4(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y5
+	VPBROADCASTD 8(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y6
+	VPBROADCASTD 12(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y7
+	VPBROADCASTD 16(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y8
+	VPBROADCASTD 20(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y9
+	VMOVDQU      32(SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 24(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 28(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 32(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 36(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 40(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 44(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      96(SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 48(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 52(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 56(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 60(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 64(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 68(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      96(SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 72(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 76(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 80(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 84(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 88(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 92(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      160(SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 96(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 100(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 104(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 108(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 112(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 116(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      160(SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 120(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 124(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 128(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 132(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 136(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 140(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      224(SI), Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 144(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 148(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 152(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 156(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 160(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 164(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VMOVDQU      224(SI), Y10
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        groupMask<>+0(SB), Y10, Y10
+	VPBROADCASTD 168(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y4, Y4
+	VPBROADCASTD 172(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y5, Y5
+	VPBROADCASTD 176(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y6, Y6
+	VPBROADCASTD 180(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y7, Y7
+	VPBROADCASTD 184(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y8, Y8
+	VPBROADCASTD 188(R10), Y11
+	VPMADDUBSW   Y11, Y10, Y11
+	VPADDW       Y11, Y9, Y9
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPSLLD       $0x08, Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSRAD       $0x10, Y4, Y5
+	VPADDD       Y5, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y4, Y6, Y6
+	VBROADCASTSS (BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VMULPS       32(DI), Y6, Y6
+	VBROADCASTSS (R11), Y4
+	VMULPS       96(DI), Y4, Y4
+	VSUBPS       Y4, Y6, Y6
+	VADDPS       Y6, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y8, Y8
+	VPMADDWD     groupOnes<>+0(SB), Y9, Y9
+	VPSLLD       $0x08, Y8, Y8
+	VPADDD       Y8, Y7, Y7
+	VPSRAD       $0x10, Y7, Y8
+	VPADDD       Y8, Y9, Y9
+	VPAND        groupLower<>+0(SB), Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       groupUpper<>+0(SB), Y9, Y9
+	VADDPS       Y7, Y9, Y9
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y9, Y9
+	VMULPS       32(DI), Y9, Y9
+	VBROADCASTSS 4(R11), Y4
+	VMULPS       96(DI), Y4, Y4
+	VSUBPS       Y4, Y9, Y9
+	VADDPS       Y9, Y3, Y3
+	ADDQ         $+256, SI
+	ADDQ         $+128, DI
+	ADDQ         $+384, R8
+	ADDQ         $+192, R10
+	ADDQ         $+8, R11
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y2, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y3, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min1x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x32Min1x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT1   16384(R8)
+	PREFETCHT1   24576(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      (SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y4, Y2
+	VPMADDUBSW   Y6, Y5, Y3
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT1   16448(R8)
+	PREFETCHT1   24640(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      64(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT1   16512(R8)
+	PREFETCHT1   24704(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      128(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT1   16576(R8)
+	PREFETCHT1   24768(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      192(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT1   16640(R8)
+	PREFETCHT1   24832(R8)
+	PREFETCHT0   2304(SI)
+	VMOVDQU      256(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      256(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 16(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT1   16704(R8)
+	PREFETCHT1   24896(R8)
+	PREFETCHT0   2368(SI)
+	VMOVDQU      320(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      320(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 20(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   384(R8)
+	PREFETCHT1   8576(R8)
+	PREFETCHT1   16768(R8)
+	PREFETCHT1   24960(R8)
+	PREFETCHT0   2432(SI)
+	VMOVDQU      384(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      384(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 24(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	PREFETCHT1   448(R8)
+	PREFETCHT1   8640(R8)
+	PREFETCHT1   16832(R8)
+	PREFETCHT1   25024(R8)
+	PREFETCHT1   512(R8)
+	PREFETCHT1   8704(R8)
+	PREFETCHT1   16896(R8)
+	PREFETCHT1   25088(R8)
+	PREFETCHT1   576(R8)
+	PREFETCHT1   8768(R8)
+	PREFETCHT1   16960(R8)
+	PREFETCHT1   25152(R8)
+	PREFETCHT0   2496(SI)
+	VMOVDQU      448(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      448(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 28(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPADDD       Y3, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VMULPS       (DI), Y2, Y2
+	VBROADCASTSS (R12), Y3
+	VMULPS       64(DI), Y3, Y3
+	VSUBPS       Y3, Y2, Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVDQU      32(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      32(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD (R10), Y6
+	VPMADDUBSW   Y6, Y4, Y2
+	VPMADDUBSW   Y6, Y5, Y3
+	VMOVDQU      96(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      96(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 4(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      160(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      160(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 8(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      224(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      224(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 12(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      288(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      288(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 16(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      352(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      352(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 20(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      416(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      416(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 24(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VMOVDQU      480(SI), Y4
+	VPAND        groupMask<>+0(SB), Y4, Y4
+	VMOVDQU      480(SI), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        groupMask<>+0(SB), Y5, Y5
+	VPBROADCASTD 28(R10), Y6
+	VPMADDUBSW   Y6, Y4, Y4
+	VPADDW       Y4, Y2, Y2
+	VPMADDUBSW   Y6, Y5, Y6
+	VPADDW       Y6, Y3, Y3
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPADDD       Y3, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y2, Y2
+	VMULPS       32(DI), Y2, Y2
+	VBROADCASTSS (R12), Y3
+	VMULPS       96(DI), Y3, Y3
+	VSUBPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         $+512, SI
+	ADDQ         $+128, DI
+	ADDQ         $+640, R8
+	ADDQ         $+32, R10
+	ADDQ         $+8, R11
+	ADDQ         $+4, R12
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min1x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x32Min1x2AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	VPXOR  Y2, Y2, Y2
+	VPXOR  Y3, Y3, Y3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      (SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      64(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      128(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      192(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT0   2304(SI)
+	VMOVDQU      256(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      256(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT0   2368(SI)
+	VMOVDQU      320(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      320(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   384(R8)
+	PREFETCHT1   8576(R8)
+	PREFETCHT0   2432(SI)
+	VMOVDQU      384(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      384(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   448(R8)
+	PREFETCHT1   8640(R8)
+	PREFETCHT1   512(R8)
+	PREFETCHT1   8704(R8)
+	PREFETCHT1   576(R8)
+	PREFETCHT1   8768(R8)
+	PREFETCHT0   2496(SI)
+	VMOVDQU      448(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      448(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPBROADCASTD (R11), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y4
+	VMULPS       (DI), Y4, Y4
+	VBROADCASTSS (R12), Y5
+	VMULPS       64(DI), Y5, Y5
+	VSUBPS       Y5, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPBROADCASTD 8(R11), Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VMULPS       (DI), Y6, Y6
+	VBROADCASTSS 4(R12), Y4
+	VMULPS       64(DI), Y4, Y4
+	VSUBPS       Y4, Y6, Y6
+	VADDPS       Y6, Y1, Y1
+	VMOVDQU      32(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      32(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	VMOVDQU      96(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      96(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      160(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      224(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      288(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      288(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      352(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      352(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      416(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      416(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      480(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      480(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPBROADCASTD (R11), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y5
+	VMULPS       Y5, Y4, Y4
+	VMULPS       32(DI), Y4, Y4
+	VBROADCASTSS (R12), Y5
+	VMULPS       96(DI), Y5, Y5
+	VSUBPS       Y5, Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPBROADCASTD 8(R11), Y4
+	VPADDD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 4(BX), Y4
+	VMULPS       Y4, Y6, Y6
+	VMULPS       32(DI), Y6, Y6
+	VBROADCASTSS 4(R12), Y4
+	VMULPS       96(DI), Y4, Y4
+	VSUBPS       Y4, Y6, Y6
+	VADDPS       Y6, Y3, Y3
+	ADDQ         $+512, SI
+	ADDQ         $+128, DI
+	ADDQ         $+640, R8
+	ADDQ         $+64, R10
+	ADDQ         $+16, R11
+	ADDQ         $+8, R12
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y2, 32(SI)
+	MOVQ         stride+8(FP), DI
+	LEAQ         (SI)(DI*4), SI
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y3, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min2x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x32Min2x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	PREFETCHT1   (R8)
+	PREFETCHT1   8192(R8)
+	PREFETCHT0   2048(SI)
+	VMOVDQU      (SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      (SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD (R10), Y8
+	VPMADDUBSW   Y8, Y6, Y2
+	VPMADDUBSW   Y8, Y7, Y3
+	VPBROADCASTD 4(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y4
+	VPMADDUBSW   Y8, Y7, Y5
+	PREFETCHT1   64(R8)
+	PREFETCHT1   8256(R8)
+	PREFETCHT0   2112(SI)
+	VMOVDQU      64(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      64(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 8(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 12(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   128(R8)
+	PREFETCHT1   8320(R8)
+	PREFETCHT0   2176(SI)
+	VMOVDQU      128(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      128(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 16(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 20(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   192(R8)
+	PREFETCHT1   8384(R8)
+	PREFETCHT0   2240(SI)
+	VMOVDQU      192(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      192(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 24(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 28(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   256(R8)
+	PREFETCHT1   8448(R8)
+	PREFETCHT0   2304(SI)
+	VMOVDQU      256(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      256(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 32(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 36(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   320(R8)
+	PREFETCHT1   8512(R8)
+	PREFETCHT0   2368(SI)
+	VMOVDQU      320(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      320(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 40(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 44(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   384(R8)
+	PREFETCHT1   8576(R8)
+	PREFETCHT0   2432(SI)
+	VMOVDQU      384(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      384(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 48(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 52(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	PREFETCHT1   448(R8)
+	PREFETCHT1   8640(R8)
+	PREFETCHT1   512(R8)
+	PREFETCHT1   8704(R8)
+	PREFETCHT1   576(R8)
+	PREFETCHT1   8768(R8)
+	PREFETCHT0   2496(SI)
+	VMOVDQU      448(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      448(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 56(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 60(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y2, Y4, Y4
+	VPBROADCASTD (R11), Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VMULPS       (DI), Y4, Y4
+	VBROADCASTSS (R12), Y2
+	VMULPS       64(DI), Y2, Y2
+	VSUBPS       Y2, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+	VMOVDQU      32(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      32(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD (R10), Y8
+	VPMADDUBSW   Y8, Y6, Y2
+	VPMADDUBSW   Y8, Y7, Y3
+	VPBROADCASTD 4(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y4
+	VPMADDUBSW   Y8, Y7, Y5
+	VMOVDQU      96(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      96(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 8(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 12(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      160(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      160(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 16(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 20(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      224(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      224(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 24(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 28(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      288(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      288(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 32(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 36(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      352(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      352(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 40(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 44(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      416(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      416(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 48(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 52(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VMOVDQU      480(SI), Y6
+	VPAND        groupMask<>+0(SB), Y6, Y6
+	VMOVDQU      480(SI), Y7
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        groupMask<>+0(SB), Y7, Y7
+	VPBROADCASTD 56(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y2, Y2
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y3, Y3
+	VPBROADCASTD 60(R10), Y8
+	VPMADDUBSW   Y8, Y6, Y9
+	VPADDW       Y9, Y4, Y4
+	VPMADDUBSW   Y8, Y7, Y8
+	VPADDW       Y8, Y5, Y5
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y2, Y4, Y4
+	VPBROADCASTD (R11), Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS (BX), Y2
+	VMULPS       Y2, Y4, Y4
+	VMULPS       32(DI), Y4, Y4
+	VBROADCASTSS (R12), Y2
+	VMULPS       96(DI), Y2, Y2
+	VSUBPS       Y2, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	ADDQ         $+512, SI
+	ADDQ         $+128, DI
+	ADDQ         $+640, R8
+	ADDQ         $+64, R10
+	ADDQ         $+8, R11
+	ADDQ         $+4, R12
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min3x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·groupsInt8x32Min3x1AVX2(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXOR  Y0, Y0, Y0
+	VPXOR  Y1, Y1, Y1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	PREFETCHT1   (R8)
+	VMOVDQU      (SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      (SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y2
+	VPMADDUBSW   Y10, Y9, Y3
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	PREFETCHT1   64(R8)
+	VMOVDQU      64(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      64(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   128(R8)
+	VMOVDQU      128(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      128(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   192(R8)
+	VMOVDQU      192(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      192(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   256(R8)
+	VMOVDQU      256(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      256(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   320(R8)
+	VMOVDQU      320(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      320(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 64(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 68(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   384(R8)
+	VMOVDQU      384(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      384(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 72(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 76(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 80(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	PREFETCHT1   448(R8)
+	PREFETCHT1   512(R8)
+	PREFETCHT1   576(R8)
+	VMOVDQU      448(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      448(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 84(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 88(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 92(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPAND        groupLower<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD 2(R11), Y3
+	VPADDD       Y3, Y6, Y6
+	VPSRAD       $0x10, Y2, Y4
+	VPADDD       Y4, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y2, Y6, Y6
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y6, Y6
+	VMULPS       (DI), Y6, Y6
+	VBROADCASTSS (R12), Y3
+	VMULPS       64(DI), Y3, Y3
+	VSUBPS       Y3, Y6, Y6
+	VADDPS       Y6, Y0, Y0
+	VMOVDQU      32(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      32(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD (R10), Y10
+	VPMADDUBSW   Y10, Y8, Y2
+	VPMADDUBSW   Y10, Y9, Y3
+	VPBROADCASTD 4(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y4
+	VPMADDUBSW   Y10, Y9, Y5
+	VPBROADCASTD 8(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y6
+	VPMADDUBSW   Y10, Y9, Y7
+	VMOVDQU      96(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      96(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 12(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 16(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 20(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      160(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      160(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 24(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 28(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 32(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      224(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      224(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 36(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 40(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 44(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      288(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      288(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 48(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 52(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 56(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      352(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      352(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 60(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 64(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 68(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      416(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      416(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 72(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 76(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 80(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VMOVDQU      480(SI), Y8
+	VPAND        groupMask<>+0(SB), Y8, Y8
+	VMOVDQU      480(SI), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        groupMask<>+0(SB), Y9, Y9
+	VPBROADCASTD 84(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y2, Y2
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y3, Y3
+	VPBROADCASTD 88(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y4, Y4
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y5, Y5
+	VPBROADCASTD 92(R10), Y10
+	VPMADDUBSW   Y10, Y8, Y11
+	VPADDW       Y11, Y6, Y6
+	VPMADDUBSW   Y10, Y9, Y10
+	VPADDW       Y10, Y7, Y7
+	VPMADDWD     groupOnes<>+0(SB), Y2, Y2
+	VPMADDWD     groupSixteens<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPMADDWD     groupOnes<>+0(SB), Y4, Y4
+	VPMADDWD     groupSixteens<>+0(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VPMADDWD     groupOnes<>+0(SB), Y6, Y6
+	VPMADDWD     groupSixteens<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VPSLLD       $0x08, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VPBROADCASTD (R11), Y3
+	VPAND        groupLower<>+0(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD 2(R11), Y3
+	VPADDD       Y3, Y6, Y6
+	VPSRAD       $0x10, Y2, Y4
+	VPADDD       Y4, Y6, Y6
+	VPAND        groupLower<>+0(SB), Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       groupUpper<>+0(SB), Y6, Y6
+	VADDPS       Y2, Y6, Y6
+	VBROADCASTSS (BX), Y3
+	VMULPS       Y3, Y6, Y6
+	VMULPS       32(DI), Y6, Y6
+	VBROADCASTSS (R12), Y3
+	VMULPS       96(DI), Y3, Y3
+	VSUBPS       Y3, Y6, Y6
+	VADDPS       Y6, Y1, Y1
+	ADDQ         $+512, SI
+	ADDQ         $+128, DI
+	ADDQ         $+640, R8
+	ADDQ         $+96, R10
+	ADDQ         $+8, R11
+	ADDQ         $+4, R12
+	DECQ         R9
+	JNZ          group
+	MOVQ         AX, SI
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $+64, AX
+	DECQ         DX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x321x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups1x1AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x1AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -2511,22 +8497,22 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups1x2AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x2AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -2624,23 +8610,23 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups1x3AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x3AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -2752,24 +8738,24 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups1x4AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x4AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -2895,15 +8881,15 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups1x6AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x6AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
@@ -2912,7 +8898,7 @@ block:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -3053,15 +9039,15 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups1x8AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x8AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
@@ -3072,7 +9058,7 @@ block:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -3245,15 +9231,15 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups1x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x321x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups1x12AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x321x12AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
@@ -3268,7 +9254,7 @@ block:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -3505,21 +9491,21 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups2x1AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x1AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -3612,22 +9598,22 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups2x2AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x2AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -3743,23 +9729,23 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups2x3AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x3AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -3899,22 +9885,22 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups2x4AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x4AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -4067,15 +10053,15 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups2x6AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x6AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
@@ -4084,7 +10070,7 @@ block:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -4291,15 +10277,15 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups2x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x322x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups2x8AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x322x8AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
@@ -4310,7 +10296,7 @@ block:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -4571,21 +10557,21 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups3x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x323x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups3x1AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x323x1AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -4687,22 +10673,22 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups3x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x323x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups3x2AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x323x2AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0xf0f0f0f0, AX
 	VPBROADCASTD AX, Z1
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -4837,21 +10823,21 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups3x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x323x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups3x3AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x323x3AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -5010,22 +10996,22 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups3x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x323x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups3x4AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x323x4AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -5222,15 +11208,15 @@ group:
 	VZEROUPPER
 	RET
 
-// func groups3x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+// func groupsInt4x323x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
-TEXT ·groups3x6AVX512(SB), NOSPLIT, $0-72
+TEXT ·groupsInt4x323x6AVX512(SB), NOSPLIT, $0-80
 	MOVL         $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z0
 	MOVQ         dst+0(FP), AX
 	MOVQ         w+16(FP), CX
-	MOVQ         blocks+56(FP), DX
-	MOVQ         steps+48(FP), BX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
 
 block:
 	VPXORD Z1, Z1, Z1
@@ -5239,7 +11225,7 @@ block:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
-	MOVQ   groups+64(FP), R9
+	MOVQ   groups+72(FP), R9
 	MOVQ   CX, SI
 	IMUL3Q $+256, R9, DI
 	ADDQ   CX, DI
@@ -5506,6 +11492,8913 @@ group:
 	MOVQ          stride+8(FP), DI
 	LEAQ          (SI)(DI*4), SI
 	VMOVUPS       Z6, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x321x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x321x1AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z1
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT1    32768(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z2
+	VPDPBUSD.BCST (R10), Z2, Z1
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT1    32832(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z2
+	VPDPBUSD.BCST 4(R10), Z2, Z1
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT1    32896(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z2
+	VPDPBUSD.BCST 8(R10), Z2, Z1
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    32960(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z2
+	VPDPBUSD.BCST 12(R10), Z2, Z1
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT1    33024(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z2
+	VPDPBUSD.BCST 16(R10), Z2, Z1
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT1    33088(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z2
+	VPDPBUSD.BCST 20(R10), Z2, Z1
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT1    24960(R8)
+	PREFETCHT1    33152(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z2
+	VPDPBUSD.BCST 24(R10), Z2, Z1
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    25024(R8)
+	PREFETCHT1    33216(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT1    25088(R8)
+	PREFETCHT1    33280(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z2
+	VPDPBUSD.BCST 28(R10), Z2, Z1
+	VCVTPH2PS     (DI), Z2
+	VCVTDQ2PS     Z1, Z1
+	VMULPS.BCST   (BX), Z1, Z1
+	VMULPS        Z2, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+32, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x321x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x321x2AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z2
+	VPBROADCASTD  8(R11), Z3
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z4
+	VPDPBUSD.BCST (R10), Z4, Z2
+	VPDPBUSD.BCST 4(R10), Z4, Z3
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z4
+	VPDPBUSD.BCST 8(R10), Z4, Z2
+	VPDPBUSD.BCST 12(R10), Z4, Z3
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z4
+	VPDPBUSD.BCST 16(R10), Z4, Z2
+	VPDPBUSD.BCST 20(R10), Z4, Z3
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z4
+	VPDPBUSD.BCST 24(R10), Z4, Z2
+	VPDPBUSD.BCST 28(R10), Z4, Z3
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z4
+	VPDPBUSD.BCST 32(R10), Z4, Z2
+	VPDPBUSD.BCST 36(R10), Z4, Z3
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z4
+	VPDPBUSD.BCST 40(R10), Z4, Z2
+	VPDPBUSD.BCST 44(R10), Z4, Z3
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT1    24960(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z4
+	VPDPBUSD.BCST 48(R10), Z4, Z2
+	VPDPBUSD.BCST 52(R10), Z4, Z3
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    25024(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT1    25088(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z4
+	VPDPBUSD.BCST 56(R10), Z4, Z2
+	VPDPBUSD.BCST 60(R10), Z4, Z3
+	VCVTPH2PS     (DI), Z4
+	VCVTDQ2PS     Z2, Z2
+	VMULPS.BCST   (BX), Z2, Z2
+	VMULPS        Z4, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	VCVTDQ2PS     Z3, Z3
+	VMULPS.BCST   4(BX), Z3, Z3
+	VMULPS        Z4, Z3, Z3
+	VADDPS        Z3, Z1, Z1
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+64, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x321x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x321x4AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPBROADCASTD  8(R11), Z5
+	VPBROADCASTD  16(R11), Z6
+	VPBROADCASTD  24(R11), Z7
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z8
+	VPDPBUSD.BCST (R10), Z8, Z4
+	VPDPBUSD.BCST 4(R10), Z8, Z5
+	VPDPBUSD.BCST 8(R10), Z8, Z6
+	VPDPBUSD.BCST 12(R10), Z8, Z7
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z8
+	VPDPBUSD.BCST 16(R10), Z8, Z4
+	VPDPBUSD.BCST 20(R10), Z8, Z5
+	VPDPBUSD.BCST 24(R10), Z8, Z6
+	VPDPBUSD.BCST 28(R10), Z8, Z7
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z8
+	VPDPBUSD.BCST 32(R10), Z8, Z4
+	VPDPBUSD.BCST 36(R10), Z8, Z5
+	VPDPBUSD.BCST 40(R10), Z8, Z6
+	VPDPBUSD.BCST 44(R10), Z8, Z7
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z8
+	VPDPBUSD.BCST 48(R10), Z8, Z4
+	VPDPBUSD.BCST 52(R10), Z8, Z5
+	VPDPBUSD.BCST 56(R10), Z8, Z6
+	VPDPBUSD.BCST 60(R10), Z8, Z7
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z8
+	VPDPBUSD.BCST 64(R10), Z8, Z4
+	VPDPBUSD.BCST 68(R10), Z8, Z5
+	VPDPBUSD.BCST 72(R10), Z8, Z6
+	VPDPBUSD.BCST 76(R10), Z8, Z7
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z8
+	VPDPBUSD.BCST 80(R10), Z8, Z4
+	VPDPBUSD.BCST 84(R10), Z8, Z5
+	VPDPBUSD.BCST 88(R10), Z8, Z6
+	VPDPBUSD.BCST 92(R10), Z8, Z7
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z8
+	VPDPBUSD.BCST 96(R10), Z8, Z4
+	VPDPBUSD.BCST 100(R10), Z8, Z5
+	VPDPBUSD.BCST 104(R10), Z8, Z6
+	VPDPBUSD.BCST 108(R10), Z8, Z7
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z8
+	VPDPBUSD.BCST 112(R10), Z8, Z4
+	VPDPBUSD.BCST 116(R10), Z8, Z5
+	VPDPBUSD.BCST 120(R10), Z8, Z6
+	VPDPBUSD.BCST 124(R10), Z8, Z7
+	VCVTPH2PS     (DI), Z8
+	VCVTDQ2PS     Z4, Z4
+	VMULPS.BCST   (BX), Z4, Z4
+	VMULPS        Z8, Z4, Z4
+	VADDPS        Z4, Z0, Z0
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   4(BX), Z5, Z5
+	VMULPS        Z8, Z5, Z5
+	VADDPS        Z5, Z1, Z1
+	VCVTDQ2PS     Z6, Z6
+	VMULPS.BCST   8(BX), Z6, Z6
+	VMULPS        Z8, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VCVTDQ2PS     Z7, Z7
+	VMULPS.BCST   12(BX), Z7, Z7
+	VMULPS        Z8, Z7, Z7
+	VADDPS        Z7, Z3, Z3
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+128, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x321x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x321x8AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPBROADCASTD  16(R11), Z10
+	VPBROADCASTD  24(R11), Z11
+	VPBROADCASTD  32(R11), Z12
+	VPBROADCASTD  40(R11), Z13
+	VPBROADCASTD  48(R11), Z14
+	VPBROADCASTD  56(R11), Z15
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z16
+	VPDPBUSD.BCST (R10), Z16, Z8
+	VPDPBUSD.BCST 4(R10), Z16, Z9
+	VPDPBUSD.BCST 8(R10), Z16, Z10
+	VPDPBUSD.BCST 12(R10), Z16, Z11
+	VPDPBUSD.BCST 16(R10), Z16, Z12
+	VPDPBUSD.BCST 20(R10), Z16, Z13
+	VPDPBUSD.BCST 24(R10), Z16, Z14
+	VPDPBUSD.BCST 28(R10), Z16, Z15
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z16
+	VPDPBUSD.BCST 32(R10), Z16, Z8
+	VPDPBUSD.BCST 36(R10), Z16, Z9
+	VPDPBUSD.BCST 40(R10), Z16, Z10
+	VPDPBUSD.BCST 44(R10), Z16, Z11
+	VPDPBUSD.BCST 48(R10), Z16, Z12
+	VPDPBUSD.BCST 52(R10), Z16, Z13
+	VPDPBUSD.BCST 56(R10), Z16, Z14
+	VPDPBUSD.BCST 60(R10), Z16, Z15
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z16
+	VPDPBUSD.BCST 64(R10), Z16, Z8
+	VPDPBUSD.BCST 68(R10), Z16, Z9
+	VPDPBUSD.BCST 72(R10), Z16, Z10
+	VPDPBUSD.BCST 76(R10), Z16, Z11
+	VPDPBUSD.BCST 80(R10), Z16, Z12
+	VPDPBUSD.BCST 84(R10), Z16, Z13
+	VPDPBUSD.BCST 88(R10), Z16, Z14
+	VPDPBUSD.BCST 92(R10), Z16, Z15
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z16
+	VPDPBUSD.BCST 96(R10), Z16, Z8
+	VPDPBUSD.BCST 100(R10), Z16, Z9
+	VPDPBUSD.BCST 104(R10), Z16, Z10
+	VPDPBUSD.BCST 108(R10), Z16, Z11
+	VPDPBUSD.BCST 112(R10), Z16, Z12
+	VPDPBUSD.BCST 116(R10), Z16, Z13
+	VPDPBUSD.BCST 120(R10), Z16, Z14
+	VPDPBUSD.BCST 124(R10), Z16, Z15
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z16
+	VPDPBUSD.BCST 128(R10), Z16, Z8
+	VPDPBUSD.BCST 132(R10), Z16, Z9
+	VPDPBUSD.BCST 136(R10), Z16, Z10
+	VPDPBUSD.BCST 140(R10), Z16, Z11
+	VPDPBUSD.BCST 144(R10), Z16, Z12
+	VPDPBUSD.BCST 148(R10), Z16, Z13
+	VPDPBUSD.BCST 152(R10), Z16, Z14
+	VPDPBUSD.BCST 156(R10), Z16, Z15
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z16
+	VPDPBUSD.BCST 160(R10), Z16, Z8
+	VPDPBUSD.BCST 164(R10), Z16, Z9
+	VPDPBUSD.BCST 168(R10), Z16, Z10
+	VPDPBUSD.BCST 172(R10), Z16, Z11
+	VPDPBUSD.BCST 176(R10), Z16, Z12
+	VPDPBUSD.BCST 180(R10), Z16, Z13
+	VPDPBUSD.BCST 184(R10), Z16, Z14
+	VPDPBUSD.BCST 188(R10), Z16, Z15
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z16
+	VPDPBUSD.BCST 192(R10), Z16, Z8
+	VPDPBUSD.BCST 196(R10), Z16, Z9
+	VPDPBUSD.BCST 200(R10), Z16, Z10
+	VPDPBUSD.BCST 204(R10), Z16, Z11
+	VPDPBUSD.BCST 208(R10), Z16, Z12
+	VPDPBUSD.BCST 212(R10), Z16, Z13
+	VPDPBUSD.BCST 216(R10), Z16, Z14
+	VPDPBUSD.BCST 220(R10), Z16, Z15
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	VMOVDQU64     448(SI), Z16
+	VPDPBUSD.BCST 224(R10), Z16, Z8
+	VPDPBUSD.BCST 228(R10), Z16, Z9
+	VPDPBUSD.BCST 232(R10), Z16, Z10
+	VPDPBUSD.BCST 236(R10), Z16, Z11
+	VPDPBUSD.BCST 240(R10), Z16, Z12
+	VPDPBUSD.BCST 244(R10), Z16, Z13
+	VPDPBUSD.BCST 248(R10), Z16, Z14
+	VPDPBUSD.BCST 252(R10), Z16, Z15
+	VCVTPH2PS     (DI), Z16
+	VCVTDQ2PS     Z8, Z8
+	VMULPS.BCST   (BX), Z8, Z8
+	VMULPS        Z16, Z8, Z8
+	VADDPS        Z8, Z0, Z0
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   4(BX), Z9, Z9
+	VMULPS        Z16, Z9, Z9
+	VADDPS        Z9, Z1, Z1
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   8(BX), Z10, Z10
+	VMULPS        Z16, Z10, Z10
+	VADDPS        Z10, Z2, Z2
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   12(BX), Z11, Z11
+	VMULPS        Z16, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   16(BX), Z12, Z12
+	VMULPS        Z16, Z12, Z12
+	VADDPS        Z12, Z4, Z4
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   20(BX), Z13, Z13
+	VMULPS        Z16, Z13, Z13
+	VADDPS        Z13, Z5, Z5
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   24(BX), Z14, Z14
+	VMULPS        Z16, Z14, Z14
+	VADDPS        Z14, Z6, Z6
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   28(BX), Z15, Z15
+	VMULPS        Z16, Z15, Z15
+	VADDPS        Z15, Z7, Z7
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+256, R10
+	ADDQ          $+64, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x321x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x321x12AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z12
+	VPBROADCASTD  8(R11), Z13
+	VPBROADCASTD  16(R11), Z14
+	VPBROADCASTD  24(R11), Z15
+	VPBROADCASTD  32(R11), Z16
+	VPBROADCASTD  40(R11), Z17
+	VPBROADCASTD  48(R11), Z18
+	VPBROADCASTD  56(R11), Z19
+	VPBROADCASTD  64(R11), Z20
+	VPBROADCASTD  72(R11), Z21
+	VPBROADCASTD  80(R11), Z22
+	VPBROADCASTD  88(R11), Z23
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z24
+	VPDPBUSD.BCST (R10), Z24, Z12
+	VPDPBUSD.BCST 4(R10), Z24, Z13
+	VPDPBUSD.BCST 8(R10), Z24, Z14
+	VPDPBUSD.BCST 12(R10), Z24, Z15
+	VPDPBUSD.BCST 16(R10), Z24, Z16
+	VPDPBUSD.BCST 20(R10), Z24, Z17
+	VPDPBUSD.BCST 24(R10), Z24, Z18
+	VPDPBUSD.BCST 28(R10), Z24, Z19
+	VPDPBUSD.BCST 32(R10), Z24, Z20
+	VPDPBUSD.BCST 36(R10), Z24, Z21
+	VPDPBUSD.BCST 40(R10), Z24, Z22
+	VPDPBUSD.BCST 44(R10), Z24, Z23
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z24
+	VPDPBUSD.BCST 48(R10), Z24, Z12
+	VPDPBUSD.BCST 52(R10), Z24, Z13
+	VPDPBUSD.BCST 56(R10), Z24, Z14
+	VPDPBUSD.BCST 60(R10), Z24, Z15
+	VPDPBUSD.BCST 64(R10), Z24, Z16
+	VPDPBUSD.BCST 68(R10), Z24, Z17
+	VPDPBUSD.BCST 72(R10), Z24, Z18
+	VPDPBUSD.BCST 76(R10), Z24, Z19
+	VPDPBUSD.BCST 80(R10), Z24, Z20
+	VPDPBUSD.BCST 84(R10), Z24, Z21
+	VPDPBUSD.BCST 88(R10), Z24, Z22
+	VPDPBUSD.BCST 92(R10), Z24, Z23
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z24
+	VPDPBUSD.BCST 96(R10), Z24, Z12
+	VPDPBUSD.BCST 100(R10), Z24, Z13
+	VPDPBUSD.BCST 104(R10), Z24, Z14
+	VPDPBUSD.BCST 108(R10), Z24, Z15
+	VPDPBUSD.BCST 112(R10), Z24, Z16
+	VPDPBUSD.BCST 116(R10), Z24, Z17
+	VPDPBUSD.BCST 120(R10), Z24, Z18
+	VPDPBUSD.BCST 124(R10), Z24, Z19
+	VPDPBUSD.BCST 128(R10), Z24, Z20
+	VPDPBUSD.BCST 132(R10), Z24, Z21
+	VPDPBUSD.BCST 136(R10), Z24, Z22
+	VPDPBUSD.BCST 140(R10), Z24, Z23
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z24
+	VPDPBUSD.BCST 144(R10), Z24, Z12
+	VPDPBUSD.BCST 148(R10), Z24, Z13
+	VPDPBUSD.BCST 152(R10), Z24, Z14
+	VPDPBUSD.BCST 156(R10), Z24, Z15
+	VPDPBUSD.BCST 160(R10), Z24, Z16
+	VPDPBUSD.BCST 164(R10), Z24, Z17
+	VPDPBUSD.BCST 168(R10), Z24, Z18
+	VPDPBUSD.BCST 172(R10), Z24, Z19
+	VPDPBUSD.BCST 176(R10), Z24, Z20
+	VPDPBUSD.BCST 180(R10), Z24, Z21
+	VPDPBUSD.BCST 184(R10), Z24, Z22
+	VPDPBUSD.BCST 188(R10), Z24, Z23
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z24
+	VPDPBUSD.BCST 192(R10), Z24, Z12
+	VPDPBUSD.BCST 196(R10), Z24, Z13
+	VPDPBUSD.BCST 200(R10), Z24, Z14
+	VPDPBUSD.BCST 204(R10), Z24, Z15
+	VPDPBUSD.BCST 208(R10), Z24, Z16
+	VPDPBUSD.BCST 212(R10), Z24, Z17
+	VPDPBUSD.BCST 216(R10), Z24, Z18
+	VPDPBUSD.BCST 220(R10), Z24, Z19
+	VPDPBUSD.BCST 224(R10), Z24, Z20
+	VPDPBUSD.BCST 228(R10), Z24, Z21
+	VPDPBUSD.BCST 232(R10), Z24, Z22
+	VPDPBUSD.BCST 236(R10), Z24, Z23
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z24
+	VPDPBUSD.BCST 240(R10), Z24, Z12
+	VPDPBUSD.BCST 244(R10), Z24, Z13
+	VPDPBUSD.BCST 248(R10), Z24, Z14
+	VPDPBUSD.BCST 252(R10), Z24, Z15
+	VPDPBUSD.BCST 256(R10), Z24, Z16
+	VPDPBUSD.BCST 260(R10), Z24, Z17
+	VPDPBUSD.BCST 264(R10), Z24, Z18
+	VPDPBUSD.BCST 268(R10), Z24, Z19
+	VPDPBUSD.BCST 272(R10), Z24, Z20
+	VPDPBUSD.BCST 276(R10), Z24, Z21
+	VPDPBUSD.BCST 280(R10), Z24, Z22
+	VPDPBUSD.BCST 284(R10), Z24, Z23
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z24
+	VPDPBUSD.BCST 288(R10), Z24, Z12
+	VPDPBUSD.BCST 292(R10), Z24, Z13
+	VPDPBUSD.BCST 296(R10), Z24, Z14
+	VPDPBUSD.BCST 300(R10), Z24, Z15
+	VPDPBUSD.BCST 304(R10), Z24, Z16
+	VPDPBUSD.BCST 308(R10), Z24, Z17
+	VPDPBUSD.BCST 312(R10), Z24, Z18
+	VPDPBUSD.BCST 316(R10), Z24, Z19
+	VPDPBUSD.BCST 320(R10), Z24, Z20
+	VPDPBUSD.BCST 324(R10), Z24, Z21
+	VPDPBUSD.BCST 328(R10), Z24, Z22
+	VPDPBUSD.BCST 332(R10), Z24, Z23
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	VMOVDQU64     448(SI), Z24
+	VPDPBUSD.BCST 336(R10), Z24, Z12
+	VPDPBUSD.BCST 340(R10), Z24, Z13
+	VPDPBUSD.BCST 344(R10), Z24, Z14
+	VPDPBUSD.BCST 348(R10), Z24, Z15
+	VPDPBUSD.BCST 352(R10), Z24, Z16
+	VPDPBUSD.BCST 356(R10), Z24, Z17
+	VPDPBUSD.BCST 360(R10), Z24, Z18
+	VPDPBUSD.BCST 364(R10), Z24, Z19
+	VPDPBUSD.BCST 368(R10), Z24, Z20
+	VPDPBUSD.BCST 372(R10), Z24, Z21
+	VPDPBUSD.BCST 376(R10), Z24, Z22
+	VPDPBUSD.BCST 380(R10), Z24, Z23
+	VCVTPH2PS     (DI), Z24
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   (BX), Z12, Z12
+	VMULPS        Z24, Z12, Z12
+	VADDPS        Z12, Z0, Z0
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   4(BX), Z13, Z13
+	VMULPS        Z24, Z13, Z13
+	VADDPS        Z13, Z1, Z1
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   8(BX), Z14, Z14
+	VMULPS        Z24, Z14, Z14
+	VADDPS        Z14, Z2, Z2
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   12(BX), Z15, Z15
+	VMULPS        Z24, Z15, Z15
+	VADDPS        Z15, Z3, Z3
+	VCVTDQ2PS     Z16, Z16
+	VMULPS.BCST   16(BX), Z16, Z16
+	VMULPS        Z24, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VCVTDQ2PS     Z17, Z17
+	VMULPS.BCST   20(BX), Z17, Z17
+	VMULPS        Z24, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	VCVTDQ2PS     Z18, Z18
+	VMULPS.BCST   24(BX), Z18, Z18
+	VMULPS        Z24, Z18, Z18
+	VADDPS        Z18, Z6, Z6
+	VCVTDQ2PS     Z19, Z19
+	VMULPS.BCST   28(BX), Z19, Z19
+	VMULPS        Z24, Z19, Z19
+	VADDPS        Z19, Z7, Z7
+	VCVTDQ2PS     Z20, Z20
+	VMULPS.BCST   32(BX), Z20, Z20
+	VMULPS        Z24, Z20, Z20
+	VADDPS        Z20, Z8, Z8
+	VCVTDQ2PS     Z21, Z21
+	VMULPS.BCST   36(BX), Z21, Z21
+	VMULPS        Z24, Z21, Z21
+	VADDPS        Z21, Z9, Z9
+	VCVTDQ2PS     Z22, Z22
+	VMULPS.BCST   40(BX), Z22, Z22
+	VMULPS        Z24, Z22, Z22
+	VADDPS        Z22, Z10, Z10
+	VCVTDQ2PS     Z23, Z23
+	VMULPS.BCST   44(BX), Z23, Z23
+	VMULPS        Z24, Z23, Z23
+	VADDPS        Z23, Z11, Z11
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+384, R10
+	ADDQ          $+96, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z8, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z9, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z10, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z11, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x322x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x322x1AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z1
+	VPXORD        Z2, Z2, Z2
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z3
+	VPDPBUSD.BCST (R10), Z3, Z1
+	VPDPBUSD.BCST 4(R10), Z3, Z2
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z3
+	VPDPBUSD.BCST 8(R10), Z3, Z1
+	VPDPBUSD.BCST 12(R10), Z3, Z2
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z3
+	VPDPBUSD.BCST 16(R10), Z3, Z1
+	VPDPBUSD.BCST 20(R10), Z3, Z2
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z3
+	VPDPBUSD.BCST 24(R10), Z3, Z1
+	VPDPBUSD.BCST 28(R10), Z3, Z2
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z3
+	VPDPBUSD.BCST 32(R10), Z3, Z1
+	VPDPBUSD.BCST 36(R10), Z3, Z2
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z3
+	VPDPBUSD.BCST 40(R10), Z3, Z1
+	VPDPBUSD.BCST 44(R10), Z3, Z2
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT1    24960(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z3
+	VPDPBUSD.BCST 48(R10), Z3, Z1
+	VPDPBUSD.BCST 52(R10), Z3, Z2
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    25024(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT1    25088(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z3
+	VPDPBUSD.BCST 56(R10), Z3, Z1
+	VPDPBUSD.BCST 60(R10), Z3, Z2
+	VCVTPH2PS     (DI), Z3
+	VPSLLD        $0x08, Z2, Z2
+	VPADDD        Z1, Z2, Z2
+	VCVTDQ2PS     Z2, Z2
+	VMULPS.BCST   (BX), Z2, Z2
+	VMULPS        Z3, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+64, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x322x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x322x2AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z2
+	VPXORD        Z3, Z3, Z3
+	VPBROADCASTD  8(R11), Z4
+	VPXORD        Z5, Z5, Z5
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z6
+	VPDPBUSD.BCST (R10), Z6, Z2
+	VPDPBUSD.BCST 4(R10), Z6, Z3
+	VPDPBUSD.BCST 8(R10), Z6, Z4
+	VPDPBUSD.BCST 12(R10), Z6, Z5
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z6
+	VPDPBUSD.BCST 16(R10), Z6, Z2
+	VPDPBUSD.BCST 20(R10), Z6, Z3
+	VPDPBUSD.BCST 24(R10), Z6, Z4
+	VPDPBUSD.BCST 28(R10), Z6, Z5
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z6
+	VPDPBUSD.BCST 32(R10), Z6, Z2
+	VPDPBUSD.BCST 36(R10), Z6, Z3
+	VPDPBUSD.BCST 40(R10), Z6, Z4
+	VPDPBUSD.BCST 44(R10), Z6, Z5
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z6
+	VPDPBUSD.BCST 48(R10), Z6, Z2
+	VPDPBUSD.BCST 52(R10), Z6, Z3
+	VPDPBUSD.BCST 56(R10), Z6, Z4
+	VPDPBUSD.BCST 60(R10), Z6, Z5
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z6
+	VPDPBUSD.BCST 64(R10), Z6, Z2
+	VPDPBUSD.BCST 68(R10), Z6, Z3
+	VPDPBUSD.BCST 72(R10), Z6, Z4
+	VPDPBUSD.BCST 76(R10), Z6, Z5
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z6
+	VPDPBUSD.BCST 80(R10), Z6, Z2
+	VPDPBUSD.BCST 84(R10), Z6, Z3
+	VPDPBUSD.BCST 88(R10), Z6, Z4
+	VPDPBUSD.BCST 92(R10), Z6, Z5
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z6
+	VPDPBUSD.BCST 96(R10), Z6, Z2
+	VPDPBUSD.BCST 100(R10), Z6, Z3
+	VPDPBUSD.BCST 104(R10), Z6, Z4
+	VPDPBUSD.BCST 108(R10), Z6, Z5
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z6
+	VPDPBUSD.BCST 112(R10), Z6, Z2
+	VPDPBUSD.BCST 116(R10), Z6, Z3
+	VPDPBUSD.BCST 120(R10), Z6, Z4
+	VPDPBUSD.BCST 124(R10), Z6, Z5
+	VCVTPH2PS     (DI), Z6
+	VPSLLD        $0x08, Z3, Z3
+	VPADDD        Z2, Z3, Z3
+	VCVTDQ2PS     Z3, Z3
+	VMULPS.BCST   (BX), Z3, Z3
+	VMULPS        Z6, Z3, Z3
+	VADDPS        Z3, Z0, Z0
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z4, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   4(BX), Z5, Z5
+	VMULPS        Z6, Z5, Z5
+	VADDPS        Z5, Z1, Z1
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+128, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x322x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x322x4AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPXORD        Z5, Z5, Z5
+	VPBROADCASTD  8(R11), Z6
+	VPXORD        Z7, Z7, Z7
+	VPBROADCASTD  16(R11), Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  24(R11), Z10
+	VPXORD        Z11, Z11, Z11
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z12
+	VPDPBUSD.BCST (R10), Z12, Z4
+	VPDPBUSD.BCST 4(R10), Z12, Z5
+	VPDPBUSD.BCST 8(R10), Z12, Z6
+	VPDPBUSD.BCST 12(R10), Z12, Z7
+	VPDPBUSD.BCST 16(R10), Z12, Z8
+	VPDPBUSD.BCST 20(R10), Z12, Z9
+	VPDPBUSD.BCST 24(R10), Z12, Z10
+	VPDPBUSD.BCST 28(R10), Z12, Z11
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z12
+	VPDPBUSD.BCST 32(R10), Z12, Z4
+	VPDPBUSD.BCST 36(R10), Z12, Z5
+	VPDPBUSD.BCST 40(R10), Z12, Z6
+	VPDPBUSD.BCST 44(R10), Z12, Z7
+	VPDPBUSD.BCST 48(R10), Z12, Z8
+	VPDPBUSD.BCST 52(R10), Z12, Z9
+	VPDPBUSD.BCST 56(R10), Z12, Z10
+	VPDPBUSD.BCST 60(R10), Z12, Z11
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z12
+	VPDPBUSD.BCST 64(R10), Z12, Z4
+	VPDPBUSD.BCST 68(R10), Z12, Z5
+	VPDPBUSD.BCST 72(R10), Z12, Z6
+	VPDPBUSD.BCST 76(R10), Z12, Z7
+	VPDPBUSD.BCST 80(R10), Z12, Z8
+	VPDPBUSD.BCST 84(R10), Z12, Z9
+	VPDPBUSD.BCST 88(R10), Z12, Z10
+	VPDPBUSD.BCST 92(R10), Z12, Z11
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z12
+	VPDPBUSD.BCST 96(R10), Z12, Z4
+	VPDPBUSD.BCST 100(R10), Z12, Z5
+	VPDPBUSD.BCST 104(R10), Z12, Z6
+	VPDPBUSD.BCST 108(R10), Z12, Z7
+	VPDPBUSD.BCST 112(R10), Z12, Z8
+	VPDPBUSD.BCST 116(R10), Z12, Z9
+	VPDPBUSD.BCST 120(R10), Z12, Z10
+	VPDPBUSD.BCST 124(R10), Z12, Z11
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z12
+	VPDPBUSD.BCST 128(R10), Z12, Z4
+	VPDPBUSD.BCST 132(R10), Z12, Z5
+	VPDPBUSD.BCST 136(R10), Z12, Z6
+	VPDPBUSD.BCST 140(R10), Z12, Z7
+	VPDPBUSD.BCST 144(R10), Z12, Z8
+	VPDPBUSD.BCST 148(R10), Z12, Z9
+	VPDPBUSD.BCST 152(R10), Z12, Z10
+	VPDPBUSD.BCST 156(R10), Z12, Z11
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z12
+	VPDPBUSD.BCST 160(R10), Z12, Z4
+	VPDPBUSD.BCST 164(R10), Z12, Z5
+	VPDPBUSD.BCST 168(R10), Z12, Z6
+	VPDPBUSD.BCST 172(R10), Z12, Z7
+	VPDPBUSD.BCST 176(R10), Z12, Z8
+	VPDPBUSD.BCST 180(R10), Z12, Z9
+	VPDPBUSD.BCST 184(R10), Z12, Z10
+	VPDPBUSD.BCST 188(R10), Z12, Z11
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z12
+	VPDPBUSD.BCST 192(R10), Z12, Z4
+	VPDPBUSD.BCST 196(R10), Z12, Z5
+	VPDPBUSD.BCST 200(R10), Z12, Z6
+	VPDPBUSD.BCST 204(R10), Z12, Z7
+	VPDPBUSD.BCST 208(R10), Z12, Z8
+	VPDPBUSD.BCST 212(R10), Z12, Z9
+	VPDPBUSD.BCST 216(R10), Z12, Z10
+	VPDPBUSD.BCST 220(R10), Z12, Z11
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	VMOVDQU64     448(SI), Z12
+	VPDPBUSD.BCST 224(R10), Z12, Z4
+	VPDPBUSD.BCST 228(R10), Z12, Z5
+	VPDPBUSD.BCST 232(R10), Z12, Z6
+	VPDPBUSD.BCST 236(R10), Z12, Z7
+	VPDPBUSD.BCST 240(R10), Z12, Z8
+	VPDPBUSD.BCST 244(R10), Z12, Z9
+	VPDPBUSD.BCST 248(R10), Z12, Z10
+	VPDPBUSD.BCST 252(R10), Z12, Z11
+	VCVTPH2PS     (DI), Z12
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z4, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   (BX), Z5, Z5
+	VMULPS        Z12, Z5, Z5
+	VADDPS        Z5, Z0, Z0
+	VPSLLD        $0x08, Z7, Z7
+	VPADDD        Z6, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VMULPS.BCST   4(BX), Z7, Z7
+	VMULPS        Z12, Z7, Z7
+	VADDPS        Z7, Z1, Z1
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   8(BX), Z9, Z9
+	VMULPS        Z12, Z9, Z9
+	VADDPS        Z9, Z2, Z2
+	VPSLLD        $0x08, Z11, Z11
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   12(BX), Z11, Z11
+	VMULPS        Z12, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+256, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x322x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x322x8AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  8(R11), Z10
+	VPXORD        Z11, Z11, Z11
+	VPBROADCASTD  16(R11), Z12
+	VPXORD        Z13, Z13, Z13
+	VPBROADCASTD  24(R11), Z14
+	VPXORD        Z15, Z15, Z15
+	VPBROADCASTD  32(R11), Z16
+	VPXORD        Z17, Z17, Z17
+	VPBROADCASTD  40(R11), Z18
+	VPXORD        Z19, Z19, Z19
+	VPBROADCASTD  48(R11), Z20
+	VPXORD        Z21, Z21, Z21
+	VPBROADCASTD  56(R11), Z22
+	VPXORD        Z23, Z23, Z23
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z24
+	VPDPBUSD.BCST (R10), Z24, Z8
+	VPDPBUSD.BCST 4(R10), Z24, Z9
+	VPDPBUSD.BCST 8(R10), Z24, Z10
+	VPDPBUSD.BCST 12(R10), Z24, Z11
+	VPDPBUSD.BCST 16(R10), Z24, Z12
+	VPDPBUSD.BCST 20(R10), Z24, Z13
+	VPDPBUSD.BCST 24(R10), Z24, Z14
+	VPDPBUSD.BCST 28(R10), Z24, Z15
+	VPDPBUSD.BCST 32(R10), Z24, Z16
+	VPDPBUSD.BCST 36(R10), Z24, Z17
+	VPDPBUSD.BCST 40(R10), Z24, Z18
+	VPDPBUSD.BCST 44(R10), Z24, Z19
+	VPDPBUSD.BCST 48(R10), Z24, Z20
+	VPDPBUSD.BCST 52(R10), Z24, Z21
+	VPDPBUSD.BCST 56(R10), Z24, Z22
+	VPDPBUSD.BCST 60(R10), Z24, Z23
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z24
+	VPDPBUSD.BCST 64(R10), Z24, Z8
+	VPDPBUSD.BCST 68(R10), Z24, Z9
+	VPDPBUSD.BCST 72(R10), Z24, Z10
+	VPDPBUSD.BCST 76(R10), Z24, Z11
+	VPDPBUSD.BCST 80(R10), Z24, Z12
+	VPDPBUSD.BCST 84(R10), Z24, Z13
+	VPDPBUSD.BCST 88(R10), Z24, Z14
+	VPDPBUSD.BCST 92(R10), Z24, Z15
+	VPDPBUSD.BCST 96(R10), Z24, Z16
+	VPDPBUSD.BCST 100(R10), Z24, Z17
+	VPDPBUSD.BCST 104(R10), Z24, Z18
+	VPDPBUSD.BCST 108(R10), Z24, Z19
+	VPDPBUSD.BCST 112(R10), Z24, Z20
+	VPDPBUSD.BCST 116(R10), Z24, Z21
+	VPDPBUSD.BCST 120(R10), Z24, Z22
+	VPDPBUSD.BCST 124(R10), Z24, Z23
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z24
+	VPDPBUSD.BCST 128(R10), Z24, Z8
+	VPDPBUSD.BCST 132(R10), Z24, Z9
+	VPDPBUSD.BCST 136(R10), Z24, Z10
+	VPDPBUSD.BCST 140(R10), Z24, Z11
+	VPDPBUSD.BCST 144(R10), Z24, Z12
+	VPDPBUSD.BCST 148(R10), Z24, Z13
+	VPDPBUSD.BCST 152(R10), Z24, Z14
+	VPDPBUSD.BCST 156(R10), Z24, Z15
+	VPDPBUSD.BCST 160(R10), Z24, Z16
+	VPDPBUSD.BCST 164(R10), Z24, Z17
+	VPDPBUSD.BCST 168(R10), Z24, Z18
+	VPDPBUSD.BCST 172(R10), Z24, Z19
+	VPDPBUSD.BCST 176(R10), Z24, Z20
+	VPDPBUSD.BCST 180(R10), Z24, Z21
+	VPDPBUSD.BCST 184(R10), Z24, Z22
+	VPDPBUSD.BCST 188(R10), Z24, Z23
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z24
+	VPDPBUSD.BCST 192(R10), Z24, Z8
+	VPDPBUSD.BCST 196(R10), Z24, Z9
+	VPDPBUSD.BCST 200(R10), Z24, Z10
+	VPDPBUSD.BCST 204(R10), Z24, Z11
+	VPDPBUSD.BCST 208(R10), Z24, Z12
+	VPDPBUSD.BCST 212(R10), Z24, Z13
+	VPDPBUSD.BCST 216(R10), Z24, Z14
+	VPDPBUSD.BCST 220(R10), Z24, Z15
+	VPDPBUSD.BCST 224(R10), Z24, Z16
+	VPDPBUSD.BCST 228(R10), Z24, Z17
+	VPDPBUSD.BCST 232(R10), Z24, Z18
+	VPDPBUSD.BCST 236(R10), Z24, Z19
+	VPDPBUSD.BCST 240(R10), Z24, Z20
+	VPDPBUSD.BCST 244(R10), Z24, Z21
+	VPDPBUSD.BCST 248(R10), Z24, Z22
+	VPDPBUSD.BCST 252(R10), Z24, Z23
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z24
+	VPDPBUSD.BCST 256(R10), Z24, Z8
+	VPDPBUSD.BCST 260(R10), Z24, Z9
+	VPDPBUSD.BCST 264(R10), Z24, Z10
+	VPDPBUSD.BCST 268(R10), Z24, Z11
+	VPDPBUSD.BCST 272(R10), Z24, Z12
+	VPDPBUSD.BCST 276(R10), Z24, Z13
+	VPDPBUSD.BCST 280(R10), Z24, Z14
+	VPDPBUSD.BCST 284(R10), Z24, Z15
+	VPDPBUSD.BCST 288(R10), Z24, Z16
+	VPDPBUSD.BCST 292(R10), Z24, Z17
+	VPDPBUSD.BCST 296(R10), Z24, Z18
+	VPDPBUSD.BCST 300(R10), Z24, Z19
+	VPDPBUSD.BCST 304(R10), Z24, Z20
+	VPDPBUSD.BCST 308(R10), Z24, Z21
+	VPDPBUSD.BCST 312(R10), Z24, Z22
+	VPDPBUSD.BCST 316(R10), Z24, Z23
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z24
+	VPDPBUSD.BCST 320(R10), Z24, Z8
+	VPDPBUSD.BCST 324(R10), Z24, Z9
+	VPDPBUSD.BCST 328(R10), Z24, Z10
+	VPDPBUSD.BCST 332(R10), Z24, Z11
+	VPDPBUSD.BCST 336(R10), Z24, Z12
+	VPDPBUSD.BCST 340(R10), Z24, Z13
+	VPDPBUSD.BCST 344(R10), Z24, Z14
+	VPDPBUSD.BCST 348(R10), Z24, Z15
+	VPDPBUSD.BCST 352(R10), Z24, Z16
+	VPDPBUSD.BCST 356(R10), Z24, Z17
+	VPDPBUSD.BCST 360(R10), Z24, Z18
+	VPDPBUSD.BCST 364(R10), Z24, Z19
+	VPDPBUSD.BCST 368(R10), Z24, Z20
+	VPDPBUSD.BCST 372(R10), Z24, Z21
+	VPDPBUSD.BCST 376(R10), Z24, Z22
+	VPDPBUSD.BCST 380(R10), Z24, Z23
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z24
+	VPDPBUSD.BCST 384(R10), Z24, Z8
+	VPDPBUSD.BCST 388(R10), Z24, Z9
+	VPDPBUSD.BCST 392(R10), Z24, Z10
+	VPDPBUSD.BCST 396(R10), Z24, Z11
+	VPDPBUSD.BCST 400(R10), Z24, Z12
+	VPDPBUSD.BCST 404(R10), Z24, Z13
+	VPDPBUSD.BCST 408(R10), Z24, Z14
+	VPDPBUSD.BCST 412(R10), Z24, Z15
+	VPDPBUSD.BCST 416(R10), Z24, Z16
+	VPDPBUSD.BCST 420(R10), Z24, Z17
+	VPDPBUSD.BCST 424(R10), Z24, Z18
+	VPDPBUSD.BCST 428(R10), Z24, Z19
+	VPDPBUSD.BCST 432(R10), Z24, Z20
+	VPDPBUSD.BCST 436(R10), Z24, Z21
+	VPDPBUSD.BCST 440(R10), Z24, Z22
+	VPDPBUSD.BCST 444(R10), Z24, Z23
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	VMOVDQU64     448(SI), Z24
+	VPDPBUSD.BCST 448(R10), Z24, Z8
+	VPDPBUSD.BCST 452(R10), Z24, Z9
+	VPDPBUSD.BCST 456(R10), Z24, Z10
+	VPDPBUSD.BCST 460(R10), Z24, Z11
+	VPDPBUSD.BCST 464(R10), Z24, Z12
+	VPDPBUSD.BCST 468(R10), Z24, Z13
+	VPDPBUSD.BCST 472(R10), Z24, Z14
+	VPDPBUSD.BCST 476(R10), Z24, Z15
+	VPDPBUSD.BCST 480(R10), Z24, Z16
+	VPDPBUSD.BCST 484(R10), Z24, Z17
+	VPDPBUSD.BCST 488(R10), Z24, Z18
+	VPDPBUSD.BCST 492(R10), Z24, Z19
+	VPDPBUSD.BCST 496(R10), Z24, Z20
+	VPDPBUSD.BCST 500(R10), Z24, Z21
+	VPDPBUSD.BCST 504(R10), Z24, Z22
+	VPDPBUSD.BCST 508(R10), Z24, Z23
+	VCVTPH2PS     (DI), Z24
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   (BX), Z9, Z9
+	VMULPS        Z24, Z9, Z9
+	VADDPS        Z9, Z0, Z0
+	VPSLLD        $0x08, Z11, Z11
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   4(BX), Z11, Z11
+	VMULPS        Z24, Z11, Z11
+	VADDPS        Z11, Z1, Z1
+	VPSLLD        $0x08, Z13, Z13
+	VPADDD        Z12, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   8(BX), Z13, Z13
+	VMULPS        Z24, Z13, Z13
+	VADDPS        Z13, Z2, Z2
+	VPSLLD        $0x08, Z15, Z15
+	VPADDD        Z14, Z15, Z15
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   12(BX), Z15, Z15
+	VMULPS        Z24, Z15, Z15
+	VADDPS        Z15, Z3, Z3
+	VPSLLD        $0x08, Z17, Z17
+	VPADDD        Z16, Z17, Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS.BCST   16(BX), Z17, Z17
+	VMULPS        Z24, Z17, Z17
+	VADDPS        Z17, Z4, Z4
+	VPSLLD        $0x08, Z19, Z19
+	VPADDD        Z18, Z19, Z19
+	VCVTDQ2PS     Z19, Z19
+	VMULPS.BCST   20(BX), Z19, Z19
+	VMULPS        Z24, Z19, Z19
+	VADDPS        Z19, Z5, Z5
+	VPSLLD        $0x08, Z21, Z21
+	VPADDD        Z20, Z21, Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS.BCST   24(BX), Z21, Z21
+	VMULPS        Z24, Z21, Z21
+	VADDPS        Z21, Z6, Z6
+	VPSLLD        $0x08, Z23, Z23
+	VPADDD        Z22, Z23, Z23
+	VCVTDQ2PS     Z23, Z23
+	VMULPS.BCST   28(BX), Z23, Z23
+	VMULPS        Z24, Z23, Z23
+	VADDPS        Z23, Z7, Z7
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+512, R10
+	ADDQ          $+64, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x323x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x323x1AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z3
+	VPANDD        Z0, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPBROADCASTD  2(R11), Z5
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z6
+	VPDPBUSD.BCST (R10), Z6, Z3
+	VPDPBUSD.BCST 4(R10), Z6, Z4
+	VPDPBUSD.BCST 8(R10), Z6, Z5
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z6
+	VPDPBUSD.BCST 12(R10), Z6, Z3
+	VPDPBUSD.BCST 16(R10), Z6, Z4
+	VPDPBUSD.BCST 20(R10), Z6, Z5
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z6
+	VPDPBUSD.BCST 24(R10), Z6, Z3
+	VPDPBUSD.BCST 28(R10), Z6, Z4
+	VPDPBUSD.BCST 32(R10), Z6, Z5
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z6
+	VPDPBUSD.BCST 36(R10), Z6, Z3
+	VPDPBUSD.BCST 40(R10), Z6, Z4
+	VPDPBUSD.BCST 44(R10), Z6, Z5
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z6
+	VPDPBUSD.BCST 48(R10), Z6, Z3
+	VPDPBUSD.BCST 52(R10), Z6, Z4
+	VPDPBUSD.BCST 56(R10), Z6, Z5
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z6
+	VPDPBUSD.BCST 60(R10), Z6, Z3
+	VPDPBUSD.BCST 64(R10), Z6, Z4
+	VPDPBUSD.BCST 68(R10), Z6, Z5
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z6
+	VPDPBUSD.BCST 72(R10), Z6, Z3
+	VPDPBUSD.BCST 76(R10), Z6, Z4
+	VPDPBUSD.BCST 80(R10), Z6, Z5
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z6
+	VPDPBUSD.BCST 84(R10), Z6, Z3
+	VPDPBUSD.BCST 88(R10), Z6, Z4
+	VPDPBUSD.BCST 92(R10), Z6, Z5
+	VCVTPH2PS     (DI), Z6
+	VPSLLD        $0x08, Z4, Z4
+	VPADDD        Z4, Z3, Z3
+	VPSRAD        $0x10, Z3, Z4
+	VPADDD        Z4, Z5, Z5
+	VPANDD        Z0, Z3, Z3
+	VCVTDQ2PS     Z3, Z3
+	VCVTDQ2PS     Z5, Z5
+	VFMADD132PS   Z1, Z3, Z5
+	VMULPS.BCST   (BX), Z5, Z5
+	VMULPS        Z6, Z5, Z5
+	VADDPS        Z5, Z2, Z2
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+96, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x323x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x323x2AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPANDD        Z0, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPBROADCASTD  2(R11), Z6
+	VPBROADCASTD  8(R11), Z7
+	VPANDD        Z0, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPBROADCASTD  10(R11), Z9
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z10
+	VPDPBUSD.BCST (R10), Z10, Z4
+	VPDPBUSD.BCST 4(R10), Z10, Z5
+	VPDPBUSD.BCST 8(R10), Z10, Z6
+	VPDPBUSD.BCST 12(R10), Z10, Z7
+	VPDPBUSD.BCST 16(R10), Z10, Z8
+	VPDPBUSD.BCST 20(R10), Z10, Z9
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z10
+	VPDPBUSD.BCST 24(R10), Z10, Z4
+	VPDPBUSD.BCST 28(R10), Z10, Z5
+	VPDPBUSD.BCST 32(R10), Z10, Z6
+	VPDPBUSD.BCST 36(R10), Z10, Z7
+	VPDPBUSD.BCST 40(R10), Z10, Z8
+	VPDPBUSD.BCST 44(R10), Z10, Z9
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z10
+	VPDPBUSD.BCST 48(R10), Z10, Z4
+	VPDPBUSD.BCST 52(R10), Z10, Z5
+	VPDPBUSD.BCST 56(R10), Z10, Z6
+	VPDPBUSD.BCST 60(R10), Z10, Z7
+	VPDPBUSD.BCST 64(R10), Z10, Z8
+	VPDPBUSD.BCST 68(R10), Z10, Z9
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z10
+	VPDPBUSD.BCST 72(R10), Z10, Z4
+	VPDPBUSD.BCST 76(R10), Z10, Z5
+	VPDPBUSD.BCST 80(R10), Z10, Z6
+	VPDPBUSD.BCST 84(R10), Z10, Z7
+	VPDPBUSD.BCST 88(R10), Z10, Z8
+	VPDPBUSD.BCST 92(R10), Z10, Z9
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z10
+	VPDPBUSD.BCST 96(R10), Z10, Z4
+	VPDPBUSD.BCST 100(R10), Z10, Z5
+	VPDPBUSD.BCST 104(R10), Z10, Z6
+	VPDPBUSD.BCST 108(R10), Z10, Z7
+	VPDPBUSD.BCST 112(R10), Z10, Z8
+	VPDPBUSD.BCST 116(R10), Z10, Z9
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z10
+	VPDPBUSD.BCST 120(R10), Z10, Z4
+	VPDPBUSD.BCST 124(R10), Z10, Z5
+	VPDPBUSD.BCST 128(R10), Z10, Z6
+	VPDPBUSD.BCST 132(R10), Z10, Z7
+	VPDPBUSD.BCST 136(R10), Z10, Z8
+	VPDPBUSD.BCST 140(R10), Z10, Z9
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z10
+	VPDPBUSD.BCST 144(R10), Z10, Z4
+	VPDPBUSD.BCST 148(R10), Z10, Z5
+	VPDPBUSD.BCST 152(R10), Z10, Z6
+	VPDPBUSD.BCST 156(R10), Z10, Z7
+	VPDPBUSD.BCST 160(R10), Z10, Z8
+	VPDPBUSD.BCST 164(R10), Z10, Z9
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	VMOVDQU64     448(SI), Z10
+	VPDPBUSD.BCST 168(R10), Z10, Z4
+	VPDPBUSD.BCST 172(R10), Z10, Z5
+	VPDPBUSD.BCST 176(R10), Z10, Z6
+	VPDPBUSD.BCST 180(R10), Z10, Z7
+	VPDPBUSD.BCST 184(R10), Z10, Z8
+	VPDPBUSD.BCST 188(R10), Z10, Z9
+	VCVTPH2PS     (DI), Z10
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z5, Z4, Z4
+	VPSRAD        $0x10, Z4, Z5
+	VPADDD        Z5, Z6, Z6
+	VPANDD        Z0, Z4, Z4
+	VCVTDQ2PS     Z4, Z4
+	VCVTDQ2PS     Z6, Z6
+	VFMADD132PS   Z1, Z4, Z6
+	VMULPS.BCST   (BX), Z6, Z6
+	VMULPS        Z10, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VPSLLD        $0x08, Z8, Z8
+	VPADDD        Z8, Z7, Z7
+	VPSRAD        $0x10, Z7, Z8
+	VPADDD        Z8, Z9, Z9
+	VPANDD        Z0, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VCVTDQ2PS     Z9, Z9
+	VFMADD132PS   Z1, Z7, Z9
+	VMULPS.BCST   4(BX), Z9, Z9
+	VMULPS        Z10, Z9, Z9
+	VADDPS        Z9, Z3, Z3
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+192, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x323x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x323x4AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z6
+	VPANDD        Z0, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPBROADCASTD  2(R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPANDD        Z0, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPBROADCASTD  10(R11), Z11
+	VPBROADCASTD  16(R11), Z12
+	VPANDD        Z0, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPBROADCASTD  18(R11), Z14
+	VPBROADCASTD  24(R11), Z15
+	VPANDD        Z0, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPBROADCASTD  26(R11), Z17
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z18
+	VPDPBUSD.BCST (R10), Z18, Z6
+	VPDPBUSD.BCST 4(R10), Z18, Z7
+	VPDPBUSD.BCST 8(R10), Z18, Z8
+	VPDPBUSD.BCST 12(R10), Z18, Z9
+	VPDPBUSD.BCST 16(R10), Z18, Z10
+	VPDPBUSD.BCST 20(R10), Z18, Z11
+	VPDPBUSD.BCST 24(R10), Z18, Z12
+	VPDPBUSD.BCST 28(R10), Z18, Z13
+	VPDPBUSD.BCST 32(R10), Z18, Z14
+	VPDPBUSD.BCST 36(R10), Z18, Z15
+	VPDPBUSD.BCST 40(R10), Z18, Z16
+	VPDPBUSD.BCST 44(R10), Z18, Z17
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z18
+	VPDPBUSD.BCST 48(R10), Z18, Z6
+	VPDPBUSD.BCST 52(R10), Z18, Z7
+	VPDPBUSD.BCST 56(R10), Z18, Z8
+	VPDPBUSD.BCST 60(R10), Z18, Z9
+	VPDPBUSD.BCST 64(R10), Z18, Z10
+	VPDPBUSD.BCST 68(R10), Z18, Z11
+	VPDPBUSD.BCST 72(R10), Z18, Z12
+	VPDPBUSD.BCST 76(R10), Z18, Z13
+	VPDPBUSD.BCST 80(R10), Z18, Z14
+	VPDPBUSD.BCST 84(R10), Z18, Z15
+	VPDPBUSD.BCST 88(R10), Z18, Z16
+	VPDPBUSD.BCST 92(R10), Z18, Z17
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z18
+	VPDPBUSD.BCST 96(R10), Z18, Z6
+	VPDPBUSD.BCST 100(R10), Z18, Z7
+	VPDPBUSD.BCST 104(R10), Z18, Z8
+	VPDPBUSD.BCST 108(R10), Z18, Z9
+	VPDPBUSD.BCST 112(R10), Z18, Z10
+	VPDPBUSD.BCST 116(R10), Z18, Z11
+	VPDPBUSD.BCST 120(R10), Z18, Z12
+	VPDPBUSD.BCST 124(R10), Z18, Z13
+	VPDPBUSD.BCST 128(R10), Z18, Z14
+	VPDPBUSD.BCST 132(R10), Z18, Z15
+	VPDPBUSD.BCST 136(R10), Z18, Z16
+	VPDPBUSD.BCST 140(R10), Z18, Z17
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z18
+	VPDPBUSD.BCST 144(R10), Z18, Z6
+	VPDPBUSD.BCST 148(R10), Z18, Z7
+	VPDPBUSD.BCST 152(R10), Z18, Z8
+	VPDPBUSD.BCST 156(R10), Z18, Z9
+	VPDPBUSD.BCST 160(R10), Z18, Z10
+	VPDPBUSD.BCST 164(R10), Z18, Z11
+	VPDPBUSD.BCST 168(R10), Z18, Z12
+	VPDPBUSD.BCST 172(R10), Z18, Z13
+	VPDPBUSD.BCST 176(R10), Z18, Z14
+	VPDPBUSD.BCST 180(R10), Z18, Z15
+	VPDPBUSD.BCST 184(R10), Z18, Z16
+	VPDPBUSD.BCST 188(R10), Z18, Z17
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z18
+	VPDPBUSD.BCST 192(R10), Z18, Z6
+	VPDPBUSD.BCST 196(R10), Z18, Z7
+	VPDPBUSD.BCST 200(R10), Z18, Z8
+	VPDPBUSD.BCST 204(R10), Z18, Z9
+	VPDPBUSD.BCST 208(R10), Z18, Z10
+	VPDPBUSD.BCST 212(R10), Z18, Z11
+	VPDPBUSD.BCST 216(R10), Z18, Z12
+	VPDPBUSD.BCST 220(R10), Z18, Z13
+	VPDPBUSD.BCST 224(R10), Z18, Z14
+	VPDPBUSD.BCST 228(R10), Z18, Z15
+	VPDPBUSD.BCST 232(R10), Z18, Z16
+	VPDPBUSD.BCST 236(R10), Z18, Z17
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z18
+	VPDPBUSD.BCST 240(R10), Z18, Z6
+	VPDPBUSD.BCST 244(R10), Z18, Z7
+	VPDPBUSD.BCST 248(R10), Z18, Z8
+	VPDPBUSD.BCST 252(R10), Z18, Z9
+	VPDPBUSD.BCST 256(R10), Z18, Z10
+	VPDPBUSD.BCST 260(R10), Z18, Z11
+	VPDPBUSD.BCST 264(R10), Z18, Z12
+	VPDPBUSD.BCST 268(R10), Z18, Z13
+	VPDPBUSD.BCST 272(R10), Z18, Z14
+	VPDPBUSD.BCST 276(R10), Z18, Z15
+	VPDPBUSD.BCST 280(R10), Z18, Z16
+	VPDPBUSD.BCST 284(R10), Z18, Z17
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z18
+	VPDPBUSD.BCST 288(R10), Z18, Z6
+	VPDPBUSD.BCST 292(R10), Z18, Z7
+	VPDPBUSD.BCST 296(R10), Z18, Z8
+	VPDPBUSD.BCST 300(R10), Z18, Z9
+	VPDPBUSD.BCST 304(R10), Z18, Z10
+	VPDPBUSD.BCST 308(R10), Z18, Z11
+	VPDPBUSD.BCST 312(R10), Z18, Z12
+	VPDPBUSD.BCST 316(R10), Z18, Z13
+	VPDPBUSD.BCST 320(R10), Z18, Z14
+	VPDPBUSD.BCST 324(R10), Z18, Z15
+	VPDPBUSD.BCST 328(R10), Z18, Z16
+	VPDPBUSD.BCST 332(R10), Z18, Z17
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	VMOVDQU64     448(SI), Z18
+	VPDPBUSD.BCST 336(R10), Z18, Z6
+	VPDPBUSD.BCST 340(R10), Z18, Z7
+	VPDPBUSD.BCST 344(R10), Z18, Z8
+	VPDPBUSD.BCST 348(R10), Z18, Z9
+	VPDPBUSD.BCST 352(R10), Z18, Z10
+	VPDPBUSD.BCST 356(R10), Z18, Z11
+	VPDPBUSD.BCST 360(R10), Z18, Z12
+	VPDPBUSD.BCST 364(R10), Z18, Z13
+	VPDPBUSD.BCST 368(R10), Z18, Z14
+	VPDPBUSD.BCST 372(R10), Z18, Z15
+	VPDPBUSD.BCST 376(R10), Z18, Z16
+	VPDPBUSD.BCST 380(R10), Z18, Z17
+	VCVTPH2PS     (DI), Z18
+	VPSLLD        $0x08, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VPSRAD        $0x10, Z6, Z7
+	VPADDD        Z7, Z8, Z8
+	VPANDD        Z0, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VCVTDQ2PS     Z8, Z8
+	VFMADD132PS   Z1, Z6, Z8
+	VMULPS.BCST   (BX), Z8, Z8
+	VMULPS        Z18, Z8, Z8
+	VADDPS        Z8, Z2, Z2
+	VPSLLD        $0x08, Z10, Z10
+	VPADDD        Z10, Z9, Z9
+	VPSRAD        $0x10, Z9, Z10
+	VPADDD        Z10, Z11, Z11
+	VPANDD        Z0, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z11, Z11
+	VFMADD132PS   Z1, Z9, Z11
+	VMULPS.BCST   4(BX), Z11, Z11
+	VMULPS        Z18, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VPSLLD        $0x08, Z13, Z13
+	VPADDD        Z13, Z12, Z12
+	VPSRAD        $0x10, Z12, Z13
+	VPADDD        Z13, Z14, Z14
+	VPANDD        Z0, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VCVTDQ2PS     Z14, Z14
+	VFMADD132PS   Z1, Z12, Z14
+	VMULPS.BCST   8(BX), Z14, Z14
+	VMULPS        Z18, Z14, Z14
+	VADDPS        Z14, Z4, Z4
+	VPSLLD        $0x08, Z16, Z16
+	VPADDD        Z16, Z15, Z15
+	VPSRAD        $0x10, Z15, Z16
+	VPADDD        Z16, Z17, Z17
+	VPANDD        Z0, Z15, Z15
+	VCVTDQ2PS     Z15, Z15
+	VCVTDQ2PS     Z17, Z17
+	VFMADD132PS   Z1, Z15, Z17
+	VMULPS.BCST   12(BX), Z17, Z17
+	VMULPS        Z18, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+384, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x323x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x323x6AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPANDD        Z0, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  2(R11), Z10
+	VPBROADCASTD  8(R11), Z11
+	VPANDD        Z0, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPBROADCASTD  10(R11), Z13
+	VPBROADCASTD  16(R11), Z14
+	VPANDD        Z0, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPBROADCASTD  18(R11), Z16
+	VPBROADCASTD  24(R11), Z17
+	VPANDD        Z0, Z17, Z17
+	VPXORD        Z18, Z18, Z18
+	VPBROADCASTD  26(R11), Z19
+	VPBROADCASTD  32(R11), Z20
+	VPANDD        Z0, Z20, Z20
+	VPXORD        Z21, Z21, Z21
+	VPBROADCASTD  34(R11), Z22
+	VPBROADCASTD  40(R11), Z23
+	VPANDD        Z0, Z23, Z23
+	VPXORD        Z24, Z24, Z24
+	VPBROADCASTD  42(R11), Z25
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z26
+	VPDPBUSD.BCST (R10), Z26, Z8
+	VPDPBUSD.BCST 4(R10), Z26, Z9
+	VPDPBUSD.BCST 8(R10), Z26, Z10
+	VPDPBUSD.BCST 12(R10), Z26, Z11
+	VPDPBUSD.BCST 16(R10), Z26, Z12
+	VPDPBUSD.BCST 20(R10), Z26, Z13
+	VPDPBUSD.BCST 24(R10), Z26, Z14
+	VPDPBUSD.BCST 28(R10), Z26, Z15
+	VPDPBUSD.BCST 32(R10), Z26, Z16
+	VPDPBUSD.BCST 36(R10), Z26, Z17
+	VPDPBUSD.BCST 40(R10), Z26, Z18
+	VPDPBUSD.BCST 44(R10), Z26, Z19
+	VPDPBUSD.BCST 48(R10), Z26, Z20
+	VPDPBUSD.BCST 52(R10), Z26, Z21
+	VPDPBUSD.BCST 56(R10), Z26, Z22
+	VPDPBUSD.BCST 60(R10), Z26, Z23
+	VPDPBUSD.BCST 64(R10), Z26, Z24
+	VPDPBUSD.BCST 68(R10), Z26, Z25
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z26
+	VPDPBUSD.BCST 72(R10), Z26, Z8
+	VPDPBUSD.BCST 76(R10), Z26, Z9
+	VPDPBUSD.BCST 80(R10), Z26, Z10
+	VPDPBUSD.BCST 84(R10), Z26, Z11
+	VPDPBUSD.BCST 88(R10), Z26, Z12
+	VPDPBUSD.BCST 92(R10), Z26, Z13
+	VPDPBUSD.BCST 96(R10), Z26, Z14
+	VPDPBUSD.BCST 100(R10), Z26, Z15
+	VPDPBUSD.BCST 104(R10), Z26, Z16
+	VPDPBUSD.BCST 108(R10), Z26, Z17
+	VPDPBUSD.BCST 112(R10), Z26, Z18
+	VPDPBUSD.BCST 116(R10), Z26, Z19
+	VPDPBUSD.BCST 120(R10), Z26, Z20
+	VPDPBUSD.BCST 124(R10), Z26, Z21
+	VPDPBUSD.BCST 128(R10), Z26, Z22
+	VPDPBUSD.BCST 132(R10), Z26, Z23
+	VPDPBUSD.BCST 136(R10), Z26, Z24
+	VPDPBUSD.BCST 140(R10), Z26, Z25
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z26
+	VPDPBUSD.BCST 144(R10), Z26, Z8
+	VPDPBUSD.BCST 148(R10), Z26, Z9
+	VPDPBUSD.BCST 152(R10), Z26, Z10
+	VPDPBUSD.BCST 156(R10), Z26, Z11
+	VPDPBUSD.BCST 160(R10), Z26, Z12
+	VPDPBUSD.BCST 164(R10), Z26, Z13
+	VPDPBUSD.BCST 168(R10), Z26, Z14
+	VPDPBUSD.BCST 172(R10), Z26, Z15
+	VPDPBUSD.BCST 176(R10), Z26, Z16
+	VPDPBUSD.BCST 180(R10), Z26, Z17
+	VPDPBUSD.BCST 184(R10), Z26, Z18
+	VPDPBUSD.BCST 188(R10), Z26, Z19
+	VPDPBUSD.BCST 192(R10), Z26, Z20
+	VPDPBUSD.BCST 196(R10), Z26, Z21
+	VPDPBUSD.BCST 200(R10), Z26, Z22
+	VPDPBUSD.BCST 204(R10), Z26, Z23
+	VPDPBUSD.BCST 208(R10), Z26, Z24
+	VPDPBUSD.BCST 212(R10), Z26, Z25
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z26
+	VPDPBUSD.BCST 216(R10), Z26, Z8
+	VPDPBUSD.BCST 220(R10), Z26, Z9
+	VPDPBUSD.BCST 224(R10), Z26, Z10
+	VPDPBUSD.BCST 228(R10), Z26, Z11
+	VPDPBUSD.BCST 232(R10), Z26, Z12
+	VPDPBUSD.BCST 236(R10), Z26, Z13
+	VPDPBUSD.BCST 240(R10), Z26, Z14
+	VPDPBUSD.BCST 244(R10), Z26, Z15
+	VPDPBUSD.BCST 248(R10), Z26, Z16
+	VPDPBUSD.BCST 252(R10), Z26, Z17
+	VPDPBUSD.BCST 256(R10), Z26, Z18
+	VPDPBUSD.BCST 260(R10), Z26, Z19
+	VPDPBUSD.BCST 264(R10), Z26, Z20
+	VPDPBUSD.BCST 268(R10), Z26, Z21
+	VPDPBUSD.BCST 272(R10), Z26, Z22
+	VPDPBUSD.BCST 276(R10), Z26, Z23
+	VPDPBUSD.BCST 280(R10), Z26, Z24
+	VPDPBUSD.BCST 284(R10), Z26, Z25
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z26
+	VPDPBUSD.BCST 288(R10), Z26, Z8
+	VPDPBUSD.BCST 292(R10), Z26, Z9
+	VPDPBUSD.BCST 296(R10), Z26, Z10
+	VPDPBUSD.BCST 300(R10), Z26, Z11
+	VPDPBUSD.BCST 304(R10), Z26, Z12
+	VPDPBUSD.BCST 308(R10), Z26, Z13
+	VPDPBUSD.BCST 312(R10), Z26, Z14
+	VPDPBUSD.BCST 316(R10), Z26, Z15
+	VPDPBUSD.BCST 320(R10), Z26, Z16
+	VPDPBUSD.BCST 324(R10), Z26, Z17
+	VPDPBUSD.BCST 328(R10), Z26, Z18
+	VPDPBUSD.BCST 332(R10), Z26, Z19
+	VPDPBUSD.BCST 336(R10), Z26, Z20
+	VPDPBUSD.BCST 340(R10), Z26, Z21
+	VPDPBUSD.BCST 344(R10), Z26, Z22
+	VPDPBUSD.BCST 348(R10), Z26, Z23
+	VPDPBUSD.BCST 352(R10), Z26, Z24
+	VPDPBUSD.BCST 356(R10), Z26, Z25
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z26
+	VPDPBUSD.BCST 360(R10), Z26, Z8
+	VPDPBUSD.BCST 364(R10), Z26, Z9
+	VPDPBUSD.BCST 368(R10), Z26, Z10
+	VPDPBUSD.BCST 372(R10), Z26, Z11
+	VPDPBUSD.BCST 376(R10), Z26, Z12
+	VPDPBUSD.BCST 380(R10), Z26, Z13
+	VPDPBUSD.BCST 384(R10), Z26, Z14
+	VPDPBUSD.BCST 388(R10), Z26, Z15
+	VPDPBUSD.BCST 392(R10), Z26, Z16
+	VPDPBUSD.BCST 396(R10), Z26, Z17
+	VPDPBUSD.BCST 400(R10), Z26, Z18
+	VPDPBUSD.BCST 404(R10), Z26, Z19
+	VPDPBUSD.BCST 408(R10), Z26, Z20
+	VPDPBUSD.BCST 412(R10), Z26, Z21
+	VPDPBUSD.BCST 416(R10), Z26, Z22
+	VPDPBUSD.BCST 420(R10), Z26, Z23
+	VPDPBUSD.BCST 424(R10), Z26, Z24
+	VPDPBUSD.BCST 428(R10), Z26, Z25
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z26
+	VPDPBUSD.BCST 432(R10), Z26, Z8
+	VPDPBUSD.BCST 436(R10), Z26, Z9
+	VPDPBUSD.BCST 440(R10), Z26, Z10
+	VPDPBUSD.BCST 444(R10), Z26, Z11
+	VPDPBUSD.BCST 448(R10), Z26, Z12
+	VPDPBUSD.BCST 452(R10), Z26, Z13
+	VPDPBUSD.BCST 456(R10), Z26, Z14
+	VPDPBUSD.BCST 460(R10), Z26, Z15
+	VPDPBUSD.BCST 464(R10), Z26, Z16
+	VPDPBUSD.BCST 468(R10), Z26, Z17
+	VPDPBUSD.BCST 472(R10), Z26, Z18
+	VPDPBUSD.BCST 476(R10), Z26, Z19
+	VPDPBUSD.BCST 480(R10), Z26, Z20
+	VPDPBUSD.BCST 484(R10), Z26, Z21
+	VPDPBUSD.BCST 488(R10), Z26, Z22
+	VPDPBUSD.BCST 492(R10), Z26, Z23
+	VPDPBUSD.BCST 496(R10), Z26, Z24
+	VPDPBUSD.BCST 500(R10), Z26, Z25
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	VMOVDQU64     448(SI), Z26
+	VPDPBUSD.BCST 504(R10), Z26, Z8
+	VPDPBUSD.BCST 508(R10), Z26, Z9
+	VPDPBUSD.BCST 512(R10), Z26, Z10
+	VPDPBUSD.BCST 516(R10), Z26, Z11
+	VPDPBUSD.BCST 520(R10), Z26, Z12
+	VPDPBUSD.BCST 524(R10), Z26, Z13
+	VPDPBUSD.BCST 528(R10), Z26, Z14
+	VPDPBUSD.BCST 532(R10), Z26, Z15
+	VPDPBUSD.BCST 536(R10), Z26, Z16
+	VPDPBUSD.BCST 540(R10), Z26, Z17
+	VPDPBUSD.BCST 544(R10), Z26, Z18
+	VPDPBUSD.BCST 548(R10), Z26, Z19
+	VPDPBUSD.BCST 552(R10), Z26, Z20
+	VPDPBUSD.BCST 556(R10), Z26, Z21
+	VPDPBUSD.BCST 560(R10), Z26, Z22
+	VPDPBUSD.BCST 564(R10), Z26, Z23
+	VPDPBUSD.BCST 568(R10), Z26, Z24
+	VPDPBUSD.BCST 572(R10), Z26, Z25
+	VCVTPH2PS     (DI), Z26
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z9, Z8, Z8
+	VPSRAD        $0x10, Z8, Z9
+	VPADDD        Z9, Z10, Z10
+	VPANDD        Z0, Z8, Z8
+	VCVTDQ2PS     Z8, Z8
+	VCVTDQ2PS     Z10, Z10
+	VFMADD132PS   Z1, Z8, Z10
+	VMULPS.BCST   (BX), Z10, Z10
+	VMULPS        Z26, Z10, Z10
+	VADDPS        Z10, Z2, Z2
+	VPSLLD        $0x08, Z12, Z12
+	VPADDD        Z12, Z11, Z11
+	VPSRAD        $0x10, Z11, Z12
+	VPADDD        Z12, Z13, Z13
+	VPANDD        Z0, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VCVTDQ2PS     Z13, Z13
+	VFMADD132PS   Z1, Z11, Z13
+	VMULPS.BCST   4(BX), Z13, Z13
+	VMULPS        Z26, Z13, Z13
+	VADDPS        Z13, Z3, Z3
+	VPSLLD        $0x08, Z15, Z15
+	VPADDD        Z15, Z14, Z14
+	VPSRAD        $0x10, Z14, Z15
+	VPADDD        Z15, Z16, Z16
+	VPANDD        Z0, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VCVTDQ2PS     Z16, Z16
+	VFMADD132PS   Z1, Z14, Z16
+	VMULPS.BCST   8(BX), Z16, Z16
+	VMULPS        Z26, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VPSLLD        $0x08, Z18, Z18
+	VPADDD        Z18, Z17, Z17
+	VPSRAD        $0x10, Z17, Z18
+	VPADDD        Z18, Z19, Z19
+	VPANDD        Z0, Z17, Z17
+	VCVTDQ2PS     Z17, Z17
+	VCVTDQ2PS     Z19, Z19
+	VFMADD132PS   Z1, Z17, Z19
+	VMULPS.BCST   12(BX), Z19, Z19
+	VMULPS        Z26, Z19, Z19
+	VADDPS        Z19, Z5, Z5
+	VPSLLD        $0x08, Z21, Z21
+	VPADDD        Z21, Z20, Z20
+	VPSRAD        $0x10, Z20, Z21
+	VPADDD        Z21, Z22, Z22
+	VPANDD        Z0, Z20, Z20
+	VCVTDQ2PS     Z20, Z20
+	VCVTDQ2PS     Z22, Z22
+	VFMADD132PS   Z1, Z20, Z22
+	VMULPS.BCST   16(BX), Z22, Z22
+	VMULPS        Z26, Z22, Z22
+	VADDPS        Z22, Z6, Z6
+	VPSLLD        $0x08, Z24, Z24
+	VPADDD        Z24, Z23, Z23
+	VPSRAD        $0x10, Z23, Z24
+	VPADDD        Z24, Z25, Z25
+	VPANDD        Z0, Z23, Z23
+	VCVTDQ2PS     Z23, Z23
+	VCVTDQ2PS     Z25, Z25
+	VFMADD132PS   Z1, Z23, Z25
+	VMULPS.BCST   20(BX), Z25, Z25
+	VMULPS        Z26, Z25, Z25
+	VADDPS        Z25, Z7, Z7
+	ADDQ          $+512, SI
+	ADDQ          $+32, DI
+	ADDQ          $+544, R8
+	ADDQ          $+576, R10
+	ADDQ          $+48, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x161x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x161x1AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z1
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT1    32768(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z2
+	VPDPBUSD.BCST (R10), Z2, Z1
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT1    32832(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z2
+	VPDPBUSD.BCST 4(R10), Z2, Z1
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT1    32896(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z2
+	VPDPBUSD.BCST 8(R10), Z2, Z1
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    32960(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT1    33024(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z2
+	VPDPBUSD.BCST 12(R10), Z2, Z1
+	VMOVUPS       (DI), Z2
+	VCVTDQ2PS     Z1, Z1
+	VMULPS.BCST   (BX), Z1, Z1
+	VMULPS        Z2, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+16, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x161x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x161x2AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z2
+	VPBROADCASTD  8(R11), Z3
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z4
+	VPDPBUSD.BCST (R10), Z4, Z2
+	VPDPBUSD.BCST 4(R10), Z4, Z3
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z4
+	VPDPBUSD.BCST 8(R10), Z4, Z2
+	VPDPBUSD.BCST 12(R10), Z4, Z3
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z4
+	VPDPBUSD.BCST 16(R10), Z4, Z2
+	VPDPBUSD.BCST 20(R10), Z4, Z3
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z4
+	VPDPBUSD.BCST 24(R10), Z4, Z2
+	VPDPBUSD.BCST 28(R10), Z4, Z3
+	VMOVUPS       (DI), Z4
+	VCVTDQ2PS     Z2, Z2
+	VMULPS.BCST   (BX), Z2, Z2
+	VMULPS        Z4, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	VCVTDQ2PS     Z3, Z3
+	VMULPS.BCST   4(BX), Z3, Z3
+	VMULPS        Z4, Z3, Z3
+	VADDPS        Z3, Z1, Z1
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+32, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x161x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x161x4AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPBROADCASTD  8(R11), Z5
+	VPBROADCASTD  16(R11), Z6
+	VPBROADCASTD  24(R11), Z7
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z8
+	VPDPBUSD.BCST (R10), Z8, Z4
+	VPDPBUSD.BCST 4(R10), Z8, Z5
+	VPDPBUSD.BCST 8(R10), Z8, Z6
+	VPDPBUSD.BCST 12(R10), Z8, Z7
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z8
+	VPDPBUSD.BCST 16(R10), Z8, Z4
+	VPDPBUSD.BCST 20(R10), Z8, Z5
+	VPDPBUSD.BCST 24(R10), Z8, Z6
+	VPDPBUSD.BCST 28(R10), Z8, Z7
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z8
+	VPDPBUSD.BCST 32(R10), Z8, Z4
+	VPDPBUSD.BCST 36(R10), Z8, Z5
+	VPDPBUSD.BCST 40(R10), Z8, Z6
+	VPDPBUSD.BCST 44(R10), Z8, Z7
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z8
+	VPDPBUSD.BCST 48(R10), Z8, Z4
+	VPDPBUSD.BCST 52(R10), Z8, Z5
+	VPDPBUSD.BCST 56(R10), Z8, Z6
+	VPDPBUSD.BCST 60(R10), Z8, Z7
+	VMOVUPS       (DI), Z8
+	VCVTDQ2PS     Z4, Z4
+	VMULPS.BCST   (BX), Z4, Z4
+	VMULPS        Z8, Z4, Z4
+	VADDPS        Z4, Z0, Z0
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   4(BX), Z5, Z5
+	VMULPS        Z8, Z5, Z5
+	VADDPS        Z5, Z1, Z1
+	VCVTDQ2PS     Z6, Z6
+	VMULPS.BCST   8(BX), Z6, Z6
+	VMULPS        Z8, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VCVTDQ2PS     Z7, Z7
+	VMULPS.BCST   12(BX), Z7, Z7
+	VMULPS        Z8, Z7, Z7
+	VADDPS        Z7, Z3, Z3
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+64, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x161x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x161x8AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPBROADCASTD  16(R11), Z10
+	VPBROADCASTD  24(R11), Z11
+	VPBROADCASTD  32(R11), Z12
+	VPBROADCASTD  40(R11), Z13
+	VPBROADCASTD  48(R11), Z14
+	VPBROADCASTD  56(R11), Z15
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z16
+	VPDPBUSD.BCST (R10), Z16, Z8
+	VPDPBUSD.BCST 4(R10), Z16, Z9
+	VPDPBUSD.BCST 8(R10), Z16, Z10
+	VPDPBUSD.BCST 12(R10), Z16, Z11
+	VPDPBUSD.BCST 16(R10), Z16, Z12
+	VPDPBUSD.BCST 20(R10), Z16, Z13
+	VPDPBUSD.BCST 24(R10), Z16, Z14
+	VPDPBUSD.BCST 28(R10), Z16, Z15
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z16
+	VPDPBUSD.BCST 32(R10), Z16, Z8
+	VPDPBUSD.BCST 36(R10), Z16, Z9
+	VPDPBUSD.BCST 40(R10), Z16, Z10
+	VPDPBUSD.BCST 44(R10), Z16, Z11
+	VPDPBUSD.BCST 48(R10), Z16, Z12
+	VPDPBUSD.BCST 52(R10), Z16, Z13
+	VPDPBUSD.BCST 56(R10), Z16, Z14
+	VPDPBUSD.BCST 60(R10), Z16, Z15
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z16
+	VPDPBUSD.BCST 64(R10), Z16, Z8
+	VPDPBUSD.BCST 68(R10), Z16, Z9
+	VPDPBUSD.BCST 72(R10), Z16, Z10
+	VPDPBUSD.BCST 76(R10), Z16, Z11
+	VPDPBUSD.BCST 80(R10), Z16, Z12
+	VPDPBUSD.BCST 84(R10), Z16, Z13
+	VPDPBUSD.BCST 88(R10), Z16, Z14
+	VPDPBUSD.BCST 92(R10), Z16, Z15
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	VMOVDQU64     192(SI), Z16
+	VPDPBUSD.BCST 96(R10), Z16, Z8
+	VPDPBUSD.BCST 100(R10), Z16, Z9
+	VPDPBUSD.BCST 104(R10), Z16, Z10
+	VPDPBUSD.BCST 108(R10), Z16, Z11
+	VPDPBUSD.BCST 112(R10), Z16, Z12
+	VPDPBUSD.BCST 116(R10), Z16, Z13
+	VPDPBUSD.BCST 120(R10), Z16, Z14
+	VPDPBUSD.BCST 124(R10), Z16, Z15
+	VMOVUPS       (DI), Z16
+	VCVTDQ2PS     Z8, Z8
+	VMULPS.BCST   (BX), Z8, Z8
+	VMULPS        Z16, Z8, Z8
+	VADDPS        Z8, Z0, Z0
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   4(BX), Z9, Z9
+	VMULPS        Z16, Z9, Z9
+	VADDPS        Z9, Z1, Z1
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   8(BX), Z10, Z10
+	VMULPS        Z16, Z10, Z10
+	VADDPS        Z10, Z2, Z2
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   12(BX), Z11, Z11
+	VMULPS        Z16, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   16(BX), Z12, Z12
+	VMULPS        Z16, Z12, Z12
+	VADDPS        Z12, Z4, Z4
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   20(BX), Z13, Z13
+	VMULPS        Z16, Z13, Z13
+	VADDPS        Z13, Z5, Z5
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   24(BX), Z14, Z14
+	VMULPS        Z16, Z14, Z14
+	VADDPS        Z14, Z6, Z6
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   28(BX), Z15, Z15
+	VMULPS        Z16, Z15, Z15
+	VADDPS        Z15, Z7, Z7
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+128, R10
+	ADDQ          $+64, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x161x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x161x12AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z12
+	VPBROADCASTD  8(R11), Z13
+	VPBROADCASTD  16(R11), Z14
+	VPBROADCASTD  24(R11), Z15
+	VPBROADCASTD  32(R11), Z16
+	VPBROADCASTD  40(R11), Z17
+	VPBROADCASTD  48(R11), Z18
+	VPBROADCASTD  56(R11), Z19
+	VPBROADCASTD  64(R11), Z20
+	VPBROADCASTD  72(R11), Z21
+	VPBROADCASTD  80(R11), Z22
+	VPBROADCASTD  88(R11), Z23
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z24
+	VPDPBUSD.BCST (R10), Z24, Z12
+	VPDPBUSD.BCST 4(R10), Z24, Z13
+	VPDPBUSD.BCST 8(R10), Z24, Z14
+	VPDPBUSD.BCST 12(R10), Z24, Z15
+	VPDPBUSD.BCST 16(R10), Z24, Z16
+	VPDPBUSD.BCST 20(R10), Z24, Z17
+	VPDPBUSD.BCST 24(R10), Z24, Z18
+	VPDPBUSD.BCST 28(R10), Z24, Z19
+	VPDPBUSD.BCST 32(R10), Z24, Z20
+	VPDPBUSD.BCST 36(R10), Z24, Z21
+	VPDPBUSD.BCST 40(R10), Z24, Z22
+	VPDPBUSD.BCST 44(R10), Z24, Z23
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z24
+	VPDPBUSD.BCST 48(R10), Z24, Z12
+	VPDPBUSD.BCST 52(R10), Z24, Z13
+	VPDPBUSD.BCST 56(R10), Z24, Z14
+	VPDPBUSD.BCST 60(R10), Z24, Z15
+	VPDPBUSD.BCST 64(R10), Z24, Z16
+	VPDPBUSD.BCST 68(R10), Z24, Z17
+	VPDPBUSD.BCST 72(R10), Z24, Z18
+	VPDPBUSD.BCST 76(R10), Z24, Z19
+	VPDPBUSD.BCST 80(R10), Z24, Z20
+	VPDPBUSD.BCST 84(R10), Z24, Z21
+	VPDPBUSD.BCST 88(R10), Z24, Z22
+	VPDPBUSD.BCST 92(R10), Z24, Z23
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z24
+	VPDPBUSD.BCST 96(R10), Z24, Z12
+	VPDPBUSD.BCST 100(R10), Z24, Z13
+	VPDPBUSD.BCST 104(R10), Z24, Z14
+	VPDPBUSD.BCST 108(R10), Z24, Z15
+	VPDPBUSD.BCST 112(R10), Z24, Z16
+	VPDPBUSD.BCST 116(R10), Z24, Z17
+	VPDPBUSD.BCST 120(R10), Z24, Z18
+	VPDPBUSD.BCST 124(R10), Z24, Z19
+	VPDPBUSD.BCST 128(R10), Z24, Z20
+	VPDPBUSD.BCST 132(R10), Z24, Z21
+	VPDPBUSD.BCST 136(R10), Z24, Z22
+	VPDPBUSD.BCST 140(R10), Z24, Z23
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	VMOVDQU64     192(SI), Z24
+	VPDPBUSD.BCST 144(R10), Z24, Z12
+	VPDPBUSD.BCST 148(R10), Z24, Z13
+	VPDPBUSD.BCST 152(R10), Z24, Z14
+	VPDPBUSD.BCST 156(R10), Z24, Z15
+	VPDPBUSD.BCST 160(R10), Z24, Z16
+	VPDPBUSD.BCST 164(R10), Z24, Z17
+	VPDPBUSD.BCST 168(R10), Z24, Z18
+	VPDPBUSD.BCST 172(R10), Z24, Z19
+	VPDPBUSD.BCST 176(R10), Z24, Z20
+	VPDPBUSD.BCST 180(R10), Z24, Z21
+	VPDPBUSD.BCST 184(R10), Z24, Z22
+	VPDPBUSD.BCST 188(R10), Z24, Z23
+	VMOVUPS       (DI), Z24
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   (BX), Z12, Z12
+	VMULPS        Z24, Z12, Z12
+	VADDPS        Z12, Z0, Z0
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   4(BX), Z13, Z13
+	VMULPS        Z24, Z13, Z13
+	VADDPS        Z13, Z1, Z1
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   8(BX), Z14, Z14
+	VMULPS        Z24, Z14, Z14
+	VADDPS        Z14, Z2, Z2
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   12(BX), Z15, Z15
+	VMULPS        Z24, Z15, Z15
+	VADDPS        Z15, Z3, Z3
+	VCVTDQ2PS     Z16, Z16
+	VMULPS.BCST   16(BX), Z16, Z16
+	VMULPS        Z24, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VCVTDQ2PS     Z17, Z17
+	VMULPS.BCST   20(BX), Z17, Z17
+	VMULPS        Z24, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	VCVTDQ2PS     Z18, Z18
+	VMULPS.BCST   24(BX), Z18, Z18
+	VMULPS        Z24, Z18, Z18
+	VADDPS        Z18, Z6, Z6
+	VCVTDQ2PS     Z19, Z19
+	VMULPS.BCST   28(BX), Z19, Z19
+	VMULPS        Z24, Z19, Z19
+	VADDPS        Z19, Z7, Z7
+	VCVTDQ2PS     Z20, Z20
+	VMULPS.BCST   32(BX), Z20, Z20
+	VMULPS        Z24, Z20, Z20
+	VADDPS        Z20, Z8, Z8
+	VCVTDQ2PS     Z21, Z21
+	VMULPS.BCST   36(BX), Z21, Z21
+	VMULPS        Z24, Z21, Z21
+	VADDPS        Z21, Z9, Z9
+	VCVTDQ2PS     Z22, Z22
+	VMULPS.BCST   40(BX), Z22, Z22
+	VMULPS        Z24, Z22, Z22
+	VADDPS        Z22, Z10, Z10
+	VCVTDQ2PS     Z23, Z23
+	VMULPS.BCST   44(BX), Z23, Z23
+	VMULPS        Z24, Z23, Z23
+	VADDPS        Z23, Z11, Z11
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+192, R10
+	ADDQ          $+96, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z8, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z9, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z10, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z11, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x162x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x162x1AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z1
+	VPXORD        Z2, Z2, Z2
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z3
+	VPDPBUSD.BCST (R10), Z3, Z1
+	VPDPBUSD.BCST 4(R10), Z3, Z2
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z3
+	VPDPBUSD.BCST 8(R10), Z3, Z1
+	VPDPBUSD.BCST 12(R10), Z3, Z2
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z3
+	VPDPBUSD.BCST 16(R10), Z3, Z1
+	VPDPBUSD.BCST 20(R10), Z3, Z2
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z3
+	VPDPBUSD.BCST 24(R10), Z3, Z1
+	VPDPBUSD.BCST 28(R10), Z3, Z2
+	VMOVUPS       (DI), Z3
+	VPSLLD        $0x08, Z2, Z2
+	VPADDD        Z1, Z2, Z2
+	VCVTDQ2PS     Z2, Z2
+	VMULPS.BCST   (BX), Z2, Z2
+	VMULPS        Z3, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+32, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x162x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x162x2AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z2
+	VPXORD        Z3, Z3, Z3
+	VPBROADCASTD  8(R11), Z4
+	VPXORD        Z5, Z5, Z5
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z6
+	VPDPBUSD.BCST (R10), Z6, Z2
+	VPDPBUSD.BCST 4(R10), Z6, Z3
+	VPDPBUSD.BCST 8(R10), Z6, Z4
+	VPDPBUSD.BCST 12(R10), Z6, Z5
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z6
+	VPDPBUSD.BCST 16(R10), Z6, Z2
+	VPDPBUSD.BCST 20(R10), Z6, Z3
+	VPDPBUSD.BCST 24(R10), Z6, Z4
+	VPDPBUSD.BCST 28(R10), Z6, Z5
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z6
+	VPDPBUSD.BCST 32(R10), Z6, Z2
+	VPDPBUSD.BCST 36(R10), Z6, Z3
+	VPDPBUSD.BCST 40(R10), Z6, Z4
+	VPDPBUSD.BCST 44(R10), Z6, Z5
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z6
+	VPDPBUSD.BCST 48(R10), Z6, Z2
+	VPDPBUSD.BCST 52(R10), Z6, Z3
+	VPDPBUSD.BCST 56(R10), Z6, Z4
+	VPDPBUSD.BCST 60(R10), Z6, Z5
+	VMOVUPS       (DI), Z6
+	VPSLLD        $0x08, Z3, Z3
+	VPADDD        Z2, Z3, Z3
+	VCVTDQ2PS     Z3, Z3
+	VMULPS.BCST   (BX), Z3, Z3
+	VMULPS        Z6, Z3, Z3
+	VADDPS        Z3, Z0, Z0
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z4, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   4(BX), Z5, Z5
+	VMULPS        Z6, Z5, Z5
+	VADDPS        Z5, Z1, Z1
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+64, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x162x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x162x4AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPXORD        Z5, Z5, Z5
+	VPBROADCASTD  8(R11), Z6
+	VPXORD        Z7, Z7, Z7
+	VPBROADCASTD  16(R11), Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  24(R11), Z10
+	VPXORD        Z11, Z11, Z11
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z12
+	VPDPBUSD.BCST (R10), Z12, Z4
+	VPDPBUSD.BCST 4(R10), Z12, Z5
+	VPDPBUSD.BCST 8(R10), Z12, Z6
+	VPDPBUSD.BCST 12(R10), Z12, Z7
+	VPDPBUSD.BCST 16(R10), Z12, Z8
+	VPDPBUSD.BCST 20(R10), Z12, Z9
+	VPDPBUSD.BCST 24(R10), Z12, Z10
+	VPDPBUSD.BCST 28(R10), Z12, Z11
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z12
+	VPDPBUSD.BCST 32(R10), Z12, Z4
+	VPDPBUSD.BCST 36(R10), Z12, Z5
+	VPDPBUSD.BCST 40(R10), Z12, Z6
+	VPDPBUSD.BCST 44(R10), Z12, Z7
+	VPDPBUSD.BCST 48(R10), Z12, Z8
+	VPDPBUSD.BCST 52(R10), Z12, Z9
+	VPDPBUSD.BCST 56(R10), Z12, Z10
+	VPDPBUSD.BCST 60(R10), Z12, Z11
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z12
+	VPDPBUSD.BCST 64(R10), Z12, Z4
+	VPDPBUSD.BCST 68(R10), Z12, Z5
+	VPDPBUSD.BCST 72(R10), Z12, Z6
+	VPDPBUSD.BCST 76(R10), Z12, Z7
+	VPDPBUSD.BCST 80(R10), Z12, Z8
+	VPDPBUSD.BCST 84(R10), Z12, Z9
+	VPDPBUSD.BCST 88(R10), Z12, Z10
+	VPDPBUSD.BCST 92(R10), Z12, Z11
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	VMOVDQU64     192(SI), Z12
+	VPDPBUSD.BCST 96(R10), Z12, Z4
+	VPDPBUSD.BCST 100(R10), Z12, Z5
+	VPDPBUSD.BCST 104(R10), Z12, Z6
+	VPDPBUSD.BCST 108(R10), Z12, Z7
+	VPDPBUSD.BCST 112(R10), Z12, Z8
+	VPDPBUSD.BCST 116(R10), Z12, Z9
+	VPDPBUSD.BCST 120(R10), Z12, Z10
+	VPDPBUSD.BCST 124(R10), Z12, Z11
+	VMOVUPS       (DI), Z12
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z4, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   (BX), Z5, Z5
+	VMULPS        Z12, Z5, Z5
+	VADDPS        Z5, Z0, Z0
+	VPSLLD        $0x08, Z7, Z7
+	VPADDD        Z6, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VMULPS.BCST   4(BX), Z7, Z7
+	VMULPS        Z12, Z7, Z7
+	VADDPS        Z7, Z1, Z1
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   8(BX), Z9, Z9
+	VMULPS        Z12, Z9, Z9
+	VADDPS        Z9, Z2, Z2
+	VPSLLD        $0x08, Z11, Z11
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   12(BX), Z11, Z11
+	VMULPS        Z12, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+128, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x162x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x162x8AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  8(R11), Z10
+	VPXORD        Z11, Z11, Z11
+	VPBROADCASTD  16(R11), Z12
+	VPXORD        Z13, Z13, Z13
+	VPBROADCASTD  24(R11), Z14
+	VPXORD        Z15, Z15, Z15
+	VPBROADCASTD  32(R11), Z16
+	VPXORD        Z17, Z17, Z17
+	VPBROADCASTD  40(R11), Z18
+	VPXORD        Z19, Z19, Z19
+	VPBROADCASTD  48(R11), Z20
+	VPXORD        Z21, Z21, Z21
+	VPBROADCASTD  56(R11), Z22
+	VPXORD        Z23, Z23, Z23
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z24
+	VPDPBUSD.BCST (R10), Z24, Z8
+	VPDPBUSD.BCST 4(R10), Z24, Z9
+	VPDPBUSD.BCST 8(R10), Z24, Z10
+	VPDPBUSD.BCST 12(R10), Z24, Z11
+	VPDPBUSD.BCST 16(R10), Z24, Z12
+	VPDPBUSD.BCST 20(R10), Z24, Z13
+	VPDPBUSD.BCST 24(R10), Z24, Z14
+	VPDPBUSD.BCST 28(R10), Z24, Z15
+	VPDPBUSD.BCST 32(R10), Z24, Z16
+	VPDPBUSD.BCST 36(R10), Z24, Z17
+	VPDPBUSD.BCST 40(R10), Z24, Z18
+	VPDPBUSD.BCST 44(R10), Z24, Z19
+	VPDPBUSD.BCST 48(R10), Z24, Z20
+	VPDPBUSD.BCST 52(R10), Z24, Z21
+	VPDPBUSD.BCST 56(R10), Z24, Z22
+	VPDPBUSD.BCST 60(R10), Z24, Z23
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z24
+	VPDPBUSD.BCST 64(R10), Z24, Z8
+	VPDPBUSD.BCST 68(R10), Z24, Z9
+	VPDPBUSD.BCST 72(R10), Z24, Z10
+	VPDPBUSD.BCST 76(R10), Z24, Z11
+	VPDPBUSD.BCST 80(R10), Z24, Z12
+	VPDPBUSD.BCST 84(R10), Z24, Z13
+	VPDPBUSD.BCST 88(R10), Z24, Z14
+	VPDPBUSD.BCST 92(R10), Z24, Z15
+	VPDPBUSD.BCST 96(R10), Z24, Z16
+	VPDPBUSD.BCST 100(R10), Z24, Z17
+	VPDPBUSD.BCST 104(R10), Z24, Z18
+	VPDPBUSD.BCST 108(R10), Z24, Z19
+	VPDPBUSD.BCST 112(R10), Z24, Z20
+	VPDPBUSD.BCST 116(R10), Z24, Z21
+	VPDPBUSD.BCST 120(R10), Z24, Z22
+	VPDPBUSD.BCST 124(R10), Z24, Z23
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z24
+	VPDPBUSD.BCST 128(R10), Z24, Z8
+	VPDPBUSD.BCST 132(R10), Z24, Z9
+	VPDPBUSD.BCST 136(R10), Z24, Z10
+	VPDPBUSD.BCST 140(R10), Z24, Z11
+	VPDPBUSD.BCST 144(R10), Z24, Z12
+	VPDPBUSD.BCST 148(R10), Z24, Z13
+	VPDPBUSD.BCST 152(R10), Z24, Z14
+	VPDPBUSD.BCST 156(R10), Z24, Z15
+	VPDPBUSD.BCST 160(R10), Z24, Z16
+	VPDPBUSD.BCST 164(R10), Z24, Z17
+	VPDPBUSD.BCST 168(R10), Z24, Z18
+	VPDPBUSD.BCST 172(R10), Z24, Z19
+	VPDPBUSD.BCST 176(R10), Z24, Z20
+	VPDPBUSD.BCST 180(R10), Z24, Z21
+	VPDPBUSD.BCST 184(R10), Z24, Z22
+	VPDPBUSD.BCST 188(R10), Z24, Z23
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	VMOVDQU64     192(SI), Z24
+	VPDPBUSD.BCST 192(R10), Z24, Z8
+	VPDPBUSD.BCST 196(R10), Z24, Z9
+	VPDPBUSD.BCST 200(R10), Z24, Z10
+	VPDPBUSD.BCST 204(R10), Z24, Z11
+	VPDPBUSD.BCST 208(R10), Z24, Z12
+	VPDPBUSD.BCST 212(R10), Z24, Z13
+	VPDPBUSD.BCST 216(R10), Z24, Z14
+	VPDPBUSD.BCST 220(R10), Z24, Z15
+	VPDPBUSD.BCST 224(R10), Z24, Z16
+	VPDPBUSD.BCST 228(R10), Z24, Z17
+	VPDPBUSD.BCST 232(R10), Z24, Z18
+	VPDPBUSD.BCST 236(R10), Z24, Z19
+	VPDPBUSD.BCST 240(R10), Z24, Z20
+	VPDPBUSD.BCST 244(R10), Z24, Z21
+	VPDPBUSD.BCST 248(R10), Z24, Z22
+	VPDPBUSD.BCST 252(R10), Z24, Z23
+	VMOVUPS       (DI), Z24
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   (BX), Z9, Z9
+	VMULPS        Z24, Z9, Z9
+	VADDPS        Z9, Z0, Z0
+	VPSLLD        $0x08, Z11, Z11
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   4(BX), Z11, Z11
+	VMULPS        Z24, Z11, Z11
+	VADDPS        Z11, Z1, Z1
+	VPSLLD        $0x08, Z13, Z13
+	VPADDD        Z12, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   8(BX), Z13, Z13
+	VMULPS        Z24, Z13, Z13
+	VADDPS        Z13, Z2, Z2
+	VPSLLD        $0x08, Z15, Z15
+	VPADDD        Z14, Z15, Z15
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   12(BX), Z15, Z15
+	VMULPS        Z24, Z15, Z15
+	VADDPS        Z15, Z3, Z3
+	VPSLLD        $0x08, Z17, Z17
+	VPADDD        Z16, Z17, Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS.BCST   16(BX), Z17, Z17
+	VMULPS        Z24, Z17, Z17
+	VADDPS        Z17, Z4, Z4
+	VPSLLD        $0x08, Z19, Z19
+	VPADDD        Z18, Z19, Z19
+	VCVTDQ2PS     Z19, Z19
+	VMULPS.BCST   20(BX), Z19, Z19
+	VMULPS        Z24, Z19, Z19
+	VADDPS        Z19, Z5, Z5
+	VPSLLD        $0x08, Z21, Z21
+	VPADDD        Z20, Z21, Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS.BCST   24(BX), Z21, Z21
+	VMULPS        Z24, Z21, Z21
+	VADDPS        Z21, Z6, Z6
+	VPSLLD        $0x08, Z23, Z23
+	VPADDD        Z22, Z23, Z23
+	VCVTDQ2PS     Z23, Z23
+	VMULPS.BCST   28(BX), Z23, Z23
+	VMULPS        Z24, Z23, Z23
+	VADDPS        Z23, Z7, Z7
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+256, R10
+	ADDQ          $+64, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x163x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x163x1AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z3
+	VPANDD        Z0, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPBROADCASTD  2(R11), Z5
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z6
+	VPDPBUSD.BCST (R10), Z6, Z3
+	VPDPBUSD.BCST 4(R10), Z6, Z4
+	VPDPBUSD.BCST 8(R10), Z6, Z5
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z6
+	VPDPBUSD.BCST 12(R10), Z6, Z3
+	VPDPBUSD.BCST 16(R10), Z6, Z4
+	VPDPBUSD.BCST 20(R10), Z6, Z5
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z6
+	VPDPBUSD.BCST 24(R10), Z6, Z3
+	VPDPBUSD.BCST 28(R10), Z6, Z4
+	VPDPBUSD.BCST 32(R10), Z6, Z5
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z6
+	VPDPBUSD.BCST 36(R10), Z6, Z3
+	VPDPBUSD.BCST 40(R10), Z6, Z4
+	VPDPBUSD.BCST 44(R10), Z6, Z5
+	VMOVUPS       (DI), Z6
+	VPSLLD        $0x08, Z4, Z4
+	VPADDD        Z4, Z3, Z3
+	VPSRAD        $0x10, Z3, Z4
+	VPADDD        Z4, Z5, Z5
+	VPANDD        Z0, Z3, Z3
+	VCVTDQ2PS     Z3, Z3
+	VCVTDQ2PS     Z5, Z5
+	VFMADD132PS   Z1, Z3, Z5
+	VMULPS.BCST   (BX), Z5, Z5
+	VMULPS        Z6, Z5, Z5
+	VADDPS        Z5, Z2, Z2
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+48, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x163x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x163x2AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPANDD        Z0, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPBROADCASTD  2(R11), Z6
+	VPBROADCASTD  8(R11), Z7
+	VPANDD        Z0, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPBROADCASTD  10(R11), Z9
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z10
+	VPDPBUSD.BCST (R10), Z10, Z4
+	VPDPBUSD.BCST 4(R10), Z10, Z5
+	VPDPBUSD.BCST 8(R10), Z10, Z6
+	VPDPBUSD.BCST 12(R10), Z10, Z7
+	VPDPBUSD.BCST 16(R10), Z10, Z8
+	VPDPBUSD.BCST 20(R10), Z10, Z9
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z10
+	VPDPBUSD.BCST 24(R10), Z10, Z4
+	VPDPBUSD.BCST 28(R10), Z10, Z5
+	VPDPBUSD.BCST 32(R10), Z10, Z6
+	VPDPBUSD.BCST 36(R10), Z10, Z7
+	VPDPBUSD.BCST 40(R10), Z10, Z8
+	VPDPBUSD.BCST 44(R10), Z10, Z9
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z10
+	VPDPBUSD.BCST 48(R10), Z10, Z4
+	VPDPBUSD.BCST 52(R10), Z10, Z5
+	VPDPBUSD.BCST 56(R10), Z10, Z6
+	VPDPBUSD.BCST 60(R10), Z10, Z7
+	VPDPBUSD.BCST 64(R10), Z10, Z8
+	VPDPBUSD.BCST 68(R10), Z10, Z9
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	VMOVDQU64     192(SI), Z10
+	VPDPBUSD.BCST 72(R10), Z10, Z4
+	VPDPBUSD.BCST 76(R10), Z10, Z5
+	VPDPBUSD.BCST 80(R10), Z10, Z6
+	VPDPBUSD.BCST 84(R10), Z10, Z7
+	VPDPBUSD.BCST 88(R10), Z10, Z8
+	VPDPBUSD.BCST 92(R10), Z10, Z9
+	VMOVUPS       (DI), Z10
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z5, Z4, Z4
+	VPSRAD        $0x10, Z4, Z5
+	VPADDD        Z5, Z6, Z6
+	VPANDD        Z0, Z4, Z4
+	VCVTDQ2PS     Z4, Z4
+	VCVTDQ2PS     Z6, Z6
+	VFMADD132PS   Z1, Z4, Z6
+	VMULPS.BCST   (BX), Z6, Z6
+	VMULPS        Z10, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VPSLLD        $0x08, Z8, Z8
+	VPADDD        Z8, Z7, Z7
+	VPSRAD        $0x10, Z7, Z8
+	VPADDD        Z8, Z9, Z9
+	VPANDD        Z0, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VCVTDQ2PS     Z9, Z9
+	VFMADD132PS   Z1, Z7, Z9
+	VMULPS.BCST   4(BX), Z9, Z9
+	VMULPS        Z10, Z9, Z9
+	VADDPS        Z9, Z3, Z3
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+96, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x163x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x163x4AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z6
+	VPANDD        Z0, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPBROADCASTD  2(R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPANDD        Z0, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPBROADCASTD  10(R11), Z11
+	VPBROADCASTD  16(R11), Z12
+	VPANDD        Z0, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPBROADCASTD  18(R11), Z14
+	VPBROADCASTD  24(R11), Z15
+	VPANDD        Z0, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPBROADCASTD  26(R11), Z17
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z18
+	VPDPBUSD.BCST (R10), Z18, Z6
+	VPDPBUSD.BCST 4(R10), Z18, Z7
+	VPDPBUSD.BCST 8(R10), Z18, Z8
+	VPDPBUSD.BCST 12(R10), Z18, Z9
+	VPDPBUSD.BCST 16(R10), Z18, Z10
+	VPDPBUSD.BCST 20(R10), Z18, Z11
+	VPDPBUSD.BCST 24(R10), Z18, Z12
+	VPDPBUSD.BCST 28(R10), Z18, Z13
+	VPDPBUSD.BCST 32(R10), Z18, Z14
+	VPDPBUSD.BCST 36(R10), Z18, Z15
+	VPDPBUSD.BCST 40(R10), Z18, Z16
+	VPDPBUSD.BCST 44(R10), Z18, Z17
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z18
+	VPDPBUSD.BCST 48(R10), Z18, Z6
+	VPDPBUSD.BCST 52(R10), Z18, Z7
+	VPDPBUSD.BCST 56(R10), Z18, Z8
+	VPDPBUSD.BCST 60(R10), Z18, Z9
+	VPDPBUSD.BCST 64(R10), Z18, Z10
+	VPDPBUSD.BCST 68(R10), Z18, Z11
+	VPDPBUSD.BCST 72(R10), Z18, Z12
+	VPDPBUSD.BCST 76(R10), Z18, Z13
+	VPDPBUSD.BCST 80(R10), Z18, Z14
+	VPDPBUSD.BCST 84(R10), Z18, Z15
+	VPDPBUSD.BCST 88(R10), Z18, Z16
+	VPDPBUSD.BCST 92(R10), Z18, Z17
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z18
+	VPDPBUSD.BCST 96(R10), Z18, Z6
+	VPDPBUSD.BCST 100(R10), Z18, Z7
+	VPDPBUSD.BCST 104(R10), Z18, Z8
+	VPDPBUSD.BCST 108(R10), Z18, Z9
+	VPDPBUSD.BCST 112(R10), Z18, Z10
+	VPDPBUSD.BCST 116(R10), Z18, Z11
+	VPDPBUSD.BCST 120(R10), Z18, Z12
+	VPDPBUSD.BCST 124(R10), Z18, Z13
+	VPDPBUSD.BCST 128(R10), Z18, Z14
+	VPDPBUSD.BCST 132(R10), Z18, Z15
+	VPDPBUSD.BCST 136(R10), Z18, Z16
+	VPDPBUSD.BCST 140(R10), Z18, Z17
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	VMOVDQU64     192(SI), Z18
+	VPDPBUSD.BCST 144(R10), Z18, Z6
+	VPDPBUSD.BCST 148(R10), Z18, Z7
+	VPDPBUSD.BCST 152(R10), Z18, Z8
+	VPDPBUSD.BCST 156(R10), Z18, Z9
+	VPDPBUSD.BCST 160(R10), Z18, Z10
+	VPDPBUSD.BCST 164(R10), Z18, Z11
+	VPDPBUSD.BCST 168(R10), Z18, Z12
+	VPDPBUSD.BCST 172(R10), Z18, Z13
+	VPDPBUSD.BCST 176(R10), Z18, Z14
+	VPDPBUSD.BCST 180(R10), Z18, Z15
+	VPDPBUSD.BCST 184(R10), Z18, Z16
+	VPDPBUSD.BCST 188(R10), Z18, Z17
+	VMOVUPS       (DI), Z18
+	VPSLLD        $0x08, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VPSRAD        $0x10, Z6, Z7
+	VPADDD        Z7, Z8, Z8
+	VPANDD        Z0, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VCVTDQ2PS     Z8, Z8
+	VFMADD132PS   Z1, Z6, Z8
+	VMULPS.BCST   (BX), Z8, Z8
+	VMULPS        Z18, Z8, Z8
+	VADDPS        Z8, Z2, Z2
+	VPSLLD        $0x08, Z10, Z10
+	VPADDD        Z10, Z9, Z9
+	VPSRAD        $0x10, Z9, Z10
+	VPADDD        Z10, Z11, Z11
+	VPANDD        Z0, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z11, Z11
+	VFMADD132PS   Z1, Z9, Z11
+	VMULPS.BCST   4(BX), Z11, Z11
+	VMULPS        Z18, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VPSLLD        $0x08, Z13, Z13
+	VPADDD        Z13, Z12, Z12
+	VPSRAD        $0x10, Z12, Z13
+	VPADDD        Z13, Z14, Z14
+	VPANDD        Z0, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VCVTDQ2PS     Z14, Z14
+	VFMADD132PS   Z1, Z12, Z14
+	VMULPS.BCST   8(BX), Z14, Z14
+	VMULPS        Z18, Z14, Z14
+	VADDPS        Z14, Z4, Z4
+	VPSLLD        $0x08, Z16, Z16
+	VPADDD        Z16, Z15, Z15
+	VPSRAD        $0x10, Z15, Z16
+	VPADDD        Z16, Z17, Z17
+	VPANDD        Z0, Z15, Z15
+	VCVTDQ2PS     Z15, Z15
+	VCVTDQ2PS     Z17, Z17
+	VFMADD132PS   Z1, Z15, Z17
+	VMULPS.BCST   12(BX), Z17, Z17
+	VMULPS        Z18, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+192, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x163x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x163x6AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPANDD        Z0, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  2(R11), Z10
+	VPBROADCASTD  8(R11), Z11
+	VPANDD        Z0, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPBROADCASTD  10(R11), Z13
+	VPBROADCASTD  16(R11), Z14
+	VPANDD        Z0, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPBROADCASTD  18(R11), Z16
+	VPBROADCASTD  24(R11), Z17
+	VPANDD        Z0, Z17, Z17
+	VPXORD        Z18, Z18, Z18
+	VPBROADCASTD  26(R11), Z19
+	VPBROADCASTD  32(R11), Z20
+	VPANDD        Z0, Z20, Z20
+	VPXORD        Z21, Z21, Z21
+	VPBROADCASTD  34(R11), Z22
+	VPBROADCASTD  40(R11), Z23
+	VPANDD        Z0, Z23, Z23
+	VPXORD        Z24, Z24, Z24
+	VPBROADCASTD  42(R11), Z25
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z26
+	VPDPBUSD.BCST (R10), Z26, Z8
+	VPDPBUSD.BCST 4(R10), Z26, Z9
+	VPDPBUSD.BCST 8(R10), Z26, Z10
+	VPDPBUSD.BCST 12(R10), Z26, Z11
+	VPDPBUSD.BCST 16(R10), Z26, Z12
+	VPDPBUSD.BCST 20(R10), Z26, Z13
+	VPDPBUSD.BCST 24(R10), Z26, Z14
+	VPDPBUSD.BCST 28(R10), Z26, Z15
+	VPDPBUSD.BCST 32(R10), Z26, Z16
+	VPDPBUSD.BCST 36(R10), Z26, Z17
+	VPDPBUSD.BCST 40(R10), Z26, Z18
+	VPDPBUSD.BCST 44(R10), Z26, Z19
+	VPDPBUSD.BCST 48(R10), Z26, Z20
+	VPDPBUSD.BCST 52(R10), Z26, Z21
+	VPDPBUSD.BCST 56(R10), Z26, Z22
+	VPDPBUSD.BCST 60(R10), Z26, Z23
+	VPDPBUSD.BCST 64(R10), Z26, Z24
+	VPDPBUSD.BCST 68(R10), Z26, Z25
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z26
+	VPDPBUSD.BCST 72(R10), Z26, Z8
+	VPDPBUSD.BCST 76(R10), Z26, Z9
+	VPDPBUSD.BCST 80(R10), Z26, Z10
+	VPDPBUSD.BCST 84(R10), Z26, Z11
+	VPDPBUSD.BCST 88(R10), Z26, Z12
+	VPDPBUSD.BCST 92(R10), Z26, Z13
+	VPDPBUSD.BCST 96(R10), Z26, Z14
+	VPDPBUSD.BCST 100(R10), Z26, Z15
+	VPDPBUSD.BCST 104(R10), Z26, Z16
+	VPDPBUSD.BCST 108(R10), Z26, Z17
+	VPDPBUSD.BCST 112(R10), Z26, Z18
+	VPDPBUSD.BCST 116(R10), Z26, Z19
+	VPDPBUSD.BCST 120(R10), Z26, Z20
+	VPDPBUSD.BCST 124(R10), Z26, Z21
+	VPDPBUSD.BCST 128(R10), Z26, Z22
+	VPDPBUSD.BCST 132(R10), Z26, Z23
+	VPDPBUSD.BCST 136(R10), Z26, Z24
+	VPDPBUSD.BCST 140(R10), Z26, Z25
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z26
+	VPDPBUSD.BCST 144(R10), Z26, Z8
+	VPDPBUSD.BCST 148(R10), Z26, Z9
+	VPDPBUSD.BCST 152(R10), Z26, Z10
+	VPDPBUSD.BCST 156(R10), Z26, Z11
+	VPDPBUSD.BCST 160(R10), Z26, Z12
+	VPDPBUSD.BCST 164(R10), Z26, Z13
+	VPDPBUSD.BCST 168(R10), Z26, Z14
+	VPDPBUSD.BCST 172(R10), Z26, Z15
+	VPDPBUSD.BCST 176(R10), Z26, Z16
+	VPDPBUSD.BCST 180(R10), Z26, Z17
+	VPDPBUSD.BCST 184(R10), Z26, Z18
+	VPDPBUSD.BCST 188(R10), Z26, Z19
+	VPDPBUSD.BCST 192(R10), Z26, Z20
+	VPDPBUSD.BCST 196(R10), Z26, Z21
+	VPDPBUSD.BCST 200(R10), Z26, Z22
+	VPDPBUSD.BCST 204(R10), Z26, Z23
+	VPDPBUSD.BCST 208(R10), Z26, Z24
+	VPDPBUSD.BCST 212(R10), Z26, Z25
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	VMOVDQU64     192(SI), Z26
+	VPDPBUSD.BCST 216(R10), Z26, Z8
+	VPDPBUSD.BCST 220(R10), Z26, Z9
+	VPDPBUSD.BCST 224(R10), Z26, Z10
+	VPDPBUSD.BCST 228(R10), Z26, Z11
+	VPDPBUSD.BCST 232(R10), Z26, Z12
+	VPDPBUSD.BCST 236(R10), Z26, Z13
+	VPDPBUSD.BCST 240(R10), Z26, Z14
+	VPDPBUSD.BCST 244(R10), Z26, Z15
+	VPDPBUSD.BCST 248(R10), Z26, Z16
+	VPDPBUSD.BCST 252(R10), Z26, Z17
+	VPDPBUSD.BCST 256(R10), Z26, Z18
+	VPDPBUSD.BCST 260(R10), Z26, Z19
+	VPDPBUSD.BCST 264(R10), Z26, Z20
+	VPDPBUSD.BCST 268(R10), Z26, Z21
+	VPDPBUSD.BCST 272(R10), Z26, Z22
+	VPDPBUSD.BCST 276(R10), Z26, Z23
+	VPDPBUSD.BCST 280(R10), Z26, Z24
+	VPDPBUSD.BCST 284(R10), Z26, Z25
+	VMOVUPS       (DI), Z26
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z9, Z8, Z8
+	VPSRAD        $0x10, Z8, Z9
+	VPADDD        Z9, Z10, Z10
+	VPANDD        Z0, Z8, Z8
+	VCVTDQ2PS     Z8, Z8
+	VCVTDQ2PS     Z10, Z10
+	VFMADD132PS   Z1, Z8, Z10
+	VMULPS.BCST   (BX), Z10, Z10
+	VMULPS        Z26, Z10, Z10
+	VADDPS        Z10, Z2, Z2
+	VPSLLD        $0x08, Z12, Z12
+	VPADDD        Z12, Z11, Z11
+	VPSRAD        $0x10, Z11, Z12
+	VPADDD        Z12, Z13, Z13
+	VPANDD        Z0, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VCVTDQ2PS     Z13, Z13
+	VFMADD132PS   Z1, Z11, Z13
+	VMULPS.BCST   4(BX), Z13, Z13
+	VMULPS        Z26, Z13, Z13
+	VADDPS        Z13, Z3, Z3
+	VPSLLD        $0x08, Z15, Z15
+	VPADDD        Z15, Z14, Z14
+	VPSRAD        $0x10, Z14, Z15
+	VPADDD        Z15, Z16, Z16
+	VPANDD        Z0, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VCVTDQ2PS     Z16, Z16
+	VFMADD132PS   Z1, Z14, Z16
+	VMULPS.BCST   8(BX), Z16, Z16
+	VMULPS        Z26, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VPSLLD        $0x08, Z18, Z18
+	VPADDD        Z18, Z17, Z17
+	VPSRAD        $0x10, Z17, Z18
+	VPADDD        Z18, Z19, Z19
+	VPANDD        Z0, Z17, Z17
+	VCVTDQ2PS     Z17, Z17
+	VCVTDQ2PS     Z19, Z19
+	VFMADD132PS   Z1, Z17, Z19
+	VMULPS.BCST   12(BX), Z19, Z19
+	VMULPS        Z26, Z19, Z19
+	VADDPS        Z19, Z5, Z5
+	VPSLLD        $0x08, Z21, Z21
+	VPADDD        Z21, Z20, Z20
+	VPSRAD        $0x10, Z20, Z21
+	VPADDD        Z21, Z22, Z22
+	VPANDD        Z0, Z20, Z20
+	VCVTDQ2PS     Z20, Z20
+	VCVTDQ2PS     Z22, Z22
+	VFMADD132PS   Z1, Z20, Z22
+	VMULPS.BCST   16(BX), Z22, Z22
+	VMULPS        Z26, Z22, Z22
+	VADDPS        Z22, Z6, Z6
+	VPSLLD        $0x08, Z24, Z24
+	VPADDD        Z24, Z23, Z23
+	VPSRAD        $0x10, Z23, Z24
+	VPADDD        Z24, Z25, Z25
+	VPANDD        Z0, Z23, Z23
+	VCVTDQ2PS     Z23, Z23
+	VCVTDQ2PS     Z25, Z25
+	VFMADD132PS   Z1, Z23, Z25
+	VMULPS.BCST   20(BX), Z25, Z25
+	VMULPS        Z26, Z25, Z25
+	VADDPS        Z25, Z7, Z7
+	ADDQ          $+256, SI
+	ADDQ          $+64, DI
+	ADDQ          $+320, R8
+	ADDQ          $+288, R10
+	ADDQ          $+48, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min1x1AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0xf0f0f0f0, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT1    32768(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z5
+	VPANDD        Z5, Z0, Z6
+	VPDPBUSD.BCST (R10), Z6, Z3
+	VPANDD        Z5, Z1, Z6
+	VPDPBUSD.BCST 4(R10), Z6, Z4
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT1    32832(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z5
+	VPANDD        Z5, Z0, Z6
+	VPDPBUSD.BCST 8(R10), Z6, Z3
+	VPANDD        Z5, Z1, Z6
+	VPDPBUSD.BCST 12(R10), Z6, Z4
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT1    32896(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z5
+	VPANDD        Z5, Z0, Z6
+	VPDPBUSD.BCST 16(R10), Z6, Z3
+	VPANDD        Z5, Z1, Z6
+	VPDPBUSD.BCST 20(R10), Z6, Z4
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    32960(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT1    33024(R8)
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT1    33088(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z5
+	VPANDD        Z5, Z0, Z6
+	VPDPBUSD.BCST 24(R10), Z6, Z3
+	VPANDD        Z5, Z1, Z6
+	VPDPBUSD.BCST 28(R10), Z6, Z4
+	VMOVUPS       (DI), Z5
+	VMOVUPS       64(DI), Z6
+	VPSRAD        $0x04, Z4, Z4
+	VPADDD        Z4, Z3, Z3
+	VCVTDQ2PS     Z3, Z3
+	VMULPS.BCST   (BX), Z3, Z3
+	VMULPS        Z5, Z3, Z3
+	VMULPS.BCST   (R11), Z6, Z5
+	VSUBPS        Z5, Z3, Z3
+	VADDPS        Z3, Z2, Z2
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+32, R10
+	ADDQ          $+4, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min1x2AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0xf0f0f0f0, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z8
+	VPANDD        Z8, Z0, Z9
+	VPDPBUSD.BCST (R10), Z9, Z4
+	VPDPBUSD.BCST 4(R10), Z9, Z6
+	VPANDD        Z8, Z1, Z9
+	VPDPBUSD.BCST 8(R10), Z9, Z5
+	VPDPBUSD.BCST 12(R10), Z9, Z7
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z8
+	VPANDD        Z8, Z0, Z9
+	VPDPBUSD.BCST 16(R10), Z9, Z4
+	VPDPBUSD.BCST 20(R10), Z9, Z6
+	VPANDD        Z8, Z1, Z9
+	VPDPBUSD.BCST 24(R10), Z9, Z5
+	VPDPBUSD.BCST 28(R10), Z9, Z7
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z8
+	VPANDD        Z8, Z0, Z9
+	VPDPBUSD.BCST 32(R10), Z9, Z4
+	VPDPBUSD.BCST 36(R10), Z9, Z6
+	VPANDD        Z8, Z1, Z9
+	VPDPBUSD.BCST 40(R10), Z9, Z5
+	VPDPBUSD.BCST 44(R10), Z9, Z7
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z8
+	VPANDD        Z8, Z0, Z9
+	VPDPBUSD.BCST 48(R10), Z9, Z4
+	VPDPBUSD.BCST 52(R10), Z9, Z6
+	VPANDD        Z8, Z1, Z9
+	VPDPBUSD.BCST 56(R10), Z9, Z5
+	VPDPBUSD.BCST 60(R10), Z9, Z7
+	VMOVUPS       (DI), Z9
+	VMOVUPS       64(DI), Z10
+	VPSRAD        $0x04, Z5, Z5
+	VPADDD        Z5, Z4, Z4
+	VCVTDQ2PS     Z4, Z4
+	VMULPS.BCST   (BX), Z4, Z4
+	VMULPS        Z9, Z4, Z4
+	VMULPS.BCST   (R11), Z10, Z8
+	VSUBPS        Z8, Z4, Z4
+	VADDPS        Z4, Z2, Z2
+	VPSRAD        $0x04, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VMULPS.BCST   4(BX), Z6, Z6
+	VMULPS        Z9, Z6, Z6
+	VMULPS.BCST   4(R11), Z10, Z8
+	VSUBPS        Z8, Z6, Z6
+	VADDPS        Z6, Z3, Z3
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+64, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min1x4AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0xf0f0f0f0, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z14
+	VPANDD        Z14, Z0, Z15
+	VPDPBUSD.BCST (R10), Z15, Z6
+	VPDPBUSD.BCST 4(R10), Z15, Z8
+	VPDPBUSD.BCST 8(R10), Z15, Z10
+	VPDPBUSD.BCST 12(R10), Z15, Z12
+	VPANDD        Z14, Z1, Z15
+	VPDPBUSD.BCST 16(R10), Z15, Z7
+	VPDPBUSD.BCST 20(R10), Z15, Z9
+	VPDPBUSD.BCST 24(R10), Z15, Z11
+	VPDPBUSD.BCST 28(R10), Z15, Z13
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z14
+	VPANDD        Z14, Z0, Z15
+	VPDPBUSD.BCST 32(R10), Z15, Z6
+	VPDPBUSD.BCST 36(R10), Z15, Z8
+	VPDPBUSD.BCST 40(R10), Z15, Z10
+	VPDPBUSD.BCST 44(R10), Z15, Z12
+	VPANDD        Z14, Z1, Z15
+	VPDPBUSD.BCST 48(R10), Z15, Z7
+	VPDPBUSD.BCST 52(R10), Z15, Z9
+	VPDPBUSD.BCST 56(R10), Z15, Z11
+	VPDPBUSD.BCST 60(R10), Z15, Z13
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z14
+	VPANDD        Z14, Z0, Z15
+	VPDPBUSD.BCST 64(R10), Z15, Z6
+	VPDPBUSD.BCST 68(R10), Z15, Z8
+	VPDPBUSD.BCST 72(R10), Z15, Z10
+	VPDPBUSD.BCST 76(R10), Z15, Z12
+	VPANDD        Z14, Z1, Z15
+	VPDPBUSD.BCST 80(R10), Z15, Z7
+	VPDPBUSD.BCST 84(R10), Z15, Z9
+	VPDPBUSD.BCST 88(R10), Z15, Z11
+	VPDPBUSD.BCST 92(R10), Z15, Z13
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z14
+	VPANDD        Z14, Z0, Z15
+	VPDPBUSD.BCST 96(R10), Z15, Z6
+	VPDPBUSD.BCST 100(R10), Z15, Z8
+	VPDPBUSD.BCST 104(R10), Z15, Z10
+	VPDPBUSD.BCST 108(R10), Z15, Z12
+	VPANDD        Z14, Z1, Z15
+	VPDPBUSD.BCST 112(R10), Z15, Z7
+	VPDPBUSD.BCST 116(R10), Z15, Z9
+	VPDPBUSD.BCST 120(R10), Z15, Z11
+	VPDPBUSD.BCST 124(R10), Z15, Z13
+	VMOVUPS       (DI), Z15
+	VMOVUPS       64(DI), Z16
+	VPSRAD        $0x04, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VMULPS.BCST   (BX), Z6, Z6
+	VMULPS        Z15, Z6, Z6
+	VMULPS.BCST   (R11), Z16, Z14
+	VSUBPS        Z14, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VPSRAD        $0x04, Z9, Z9
+	VPADDD        Z9, Z8, Z8
+	VCVTDQ2PS     Z8, Z8
+	VMULPS.BCST   4(BX), Z8, Z8
+	VMULPS        Z15, Z8, Z8
+	VMULPS.BCST   4(R11), Z16, Z14
+	VSUBPS        Z14, Z8, Z8
+	VADDPS        Z8, Z3, Z3
+	VPSRAD        $0x04, Z11, Z11
+	VPADDD        Z11, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   8(BX), Z10, Z10
+	VMULPS        Z15, Z10, Z10
+	VMULPS.BCST   8(R11), Z16, Z14
+	VSUBPS        Z14, Z10, Z10
+	VADDPS        Z10, Z4, Z4
+	VPSRAD        $0x04, Z13, Z13
+	VPADDD        Z13, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   12(BX), Z12, Z12
+	VMULPS        Z15, Z12, Z12
+	VMULPS.BCST   12(R11), Z16, Z14
+	VSUBPS        Z14, Z12, Z12
+	VADDPS        Z12, Z5, Z5
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+128, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min1x8AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z17
+	VPANDD        Z17, Z0, Z18
+	VPDPBUSD.BCST (R10), Z18, Z9
+	VPDPBUSD.BCST 4(R10), Z18, Z10
+	VPDPBUSD.BCST 8(R10), Z18, Z11
+	VPDPBUSD.BCST 12(R10), Z18, Z12
+	VPDPBUSD.BCST 16(R10), Z18, Z13
+	VPDPBUSD.BCST 20(R10), Z18, Z14
+	VPDPBUSD.BCST 24(R10), Z18, Z15
+	VPDPBUSD.BCST 28(R10), Z18, Z16
+	VPSRLW        $0x04, Z17, Z18
+	VPANDD        Z18, Z0, Z18
+	VPDPBUSD.BCST 32(R10), Z18, Z9
+	VPDPBUSD.BCST 36(R10), Z18, Z10
+	VPDPBUSD.BCST 40(R10), Z18, Z11
+	VPDPBUSD.BCST 44(R10), Z18, Z12
+	VPDPBUSD.BCST 48(R10), Z18, Z13
+	VPDPBUSD.BCST 52(R10), Z18, Z14
+	VPDPBUSD.BCST 56(R10), Z18, Z15
+	VPDPBUSD.BCST 60(R10), Z18, Z16
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z17
+	VPANDD        Z17, Z0, Z18
+	VPDPBUSD.BCST 64(R10), Z18, Z9
+	VPDPBUSD.BCST 68(R10), Z18, Z10
+	VPDPBUSD.BCST 72(R10), Z18, Z11
+	VPDPBUSD.BCST 76(R10), Z18, Z12
+	VPDPBUSD.BCST 80(R10), Z18, Z13
+	VPDPBUSD.BCST 84(R10), Z18, Z14
+	VPDPBUSD.BCST 88(R10), Z18, Z15
+	VPDPBUSD.BCST 92(R10), Z18, Z16
+	VPSRLW        $0x04, Z17, Z18
+	VPANDD        Z18, Z0, Z18
+	VPDPBUSD.BCST 96(R10), Z18, Z9
+	VPDPBUSD.BCST 100(R10), Z18, Z10
+	VPDPBUSD.BCST 104(R10), Z18, Z11
+	VPDPBUSD.BCST 108(R10), Z18, Z12
+	VPDPBUSD.BCST 112(R10), Z18, Z13
+	VPDPBUSD.BCST 116(R10), Z18, Z14
+	VPDPBUSD.BCST 120(R10), Z18, Z15
+	VPDPBUSD.BCST 124(R10), Z18, Z16
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z17
+	VPANDD        Z17, Z0, Z18
+	VPDPBUSD.BCST 128(R10), Z18, Z9
+	VPDPBUSD.BCST 132(R10), Z18, Z10
+	VPDPBUSD.BCST 136(R10), Z18, Z11
+	VPDPBUSD.BCST 140(R10), Z18, Z12
+	VPDPBUSD.BCST 144(R10), Z18, Z13
+	VPDPBUSD.BCST 148(R10), Z18, Z14
+	VPDPBUSD.BCST 152(R10), Z18, Z15
+	VPDPBUSD.BCST 156(R10), Z18, Z16
+	VPSRLW        $0x04, Z17, Z18
+	VPANDD        Z18, Z0, Z18
+	VPDPBUSD.BCST 160(R10), Z18, Z9
+	VPDPBUSD.BCST 164(R10), Z18, Z10
+	VPDPBUSD.BCST 168(R10), Z18, Z11
+	VPDPBUSD.BCST 172(R10), Z18, Z12
+	VPDPBUSD.BCST 176(R10), Z18, Z13
+	VPDPBUSD.BCST 180(R10), Z18, Z14
+	VPDPBUSD.BCST 184(R10), Z18, Z15
+	VPDPBUSD.BCST 188(R10), Z18, Z16
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    320(R8)
+	VMOVDQU64     192(SI), Z17
+	VPANDD        Z17, Z0, Z18
+	VPDPBUSD.BCST 192(R10), Z18, Z9
+	VPDPBUSD.BCST 196(R10), Z18, Z10
+	VPDPBUSD.BCST 200(R10), Z18, Z11
+	VPDPBUSD.BCST 204(R10), Z18, Z12
+	VPDPBUSD.BCST 208(R10), Z18, Z13
+	VPDPBUSD.BCST 212(R10), Z18, Z14
+	VPDPBUSD.BCST 216(R10), Z18, Z15
+	VPDPBUSD.BCST 220(R10), Z18, Z16
+	VPSRLW        $0x04, Z17, Z18
+	VPANDD        Z18, Z0, Z18
+	VPDPBUSD.BCST 224(R10), Z18, Z9
+	VPDPBUSD.BCST 228(R10), Z18, Z10
+	VPDPBUSD.BCST 232(R10), Z18, Z11
+	VPDPBUSD.BCST 236(R10), Z18, Z12
+	VPDPBUSD.BCST 240(R10), Z18, Z13
+	VPDPBUSD.BCST 244(R10), Z18, Z14
+	VPDPBUSD.BCST 248(R10), Z18, Z15
+	VPDPBUSD.BCST 252(R10), Z18, Z16
+	VMOVUPS       (DI), Z18
+	VMOVUPS       64(DI), Z19
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   (BX), Z9, Z9
+	VMULPS        Z18, Z9, Z9
+	VMULPS.BCST   (R11), Z19, Z17
+	VSUBPS        Z17, Z9, Z9
+	VADDPS        Z9, Z1, Z1
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   4(BX), Z10, Z10
+	VMULPS        Z18, Z10, Z10
+	VMULPS.BCST   4(R11), Z19, Z17
+	VSUBPS        Z17, Z10, Z10
+	VADDPS        Z10, Z2, Z2
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   8(BX), Z11, Z11
+	VMULPS        Z18, Z11, Z11
+	VMULPS.BCST   8(R11), Z19, Z17
+	VSUBPS        Z17, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   12(BX), Z12, Z12
+	VMULPS        Z18, Z12, Z12
+	VMULPS.BCST   12(R11), Z19, Z17
+	VSUBPS        Z17, Z12, Z12
+	VADDPS        Z12, Z4, Z4
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   16(BX), Z13, Z13
+	VMULPS        Z18, Z13, Z13
+	VMULPS.BCST   16(R11), Z19, Z17
+	VSUBPS        Z17, Z13, Z13
+	VADDPS        Z13, Z5, Z5
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   20(BX), Z14, Z14
+	VMULPS        Z18, Z14, Z14
+	VMULPS.BCST   20(R11), Z19, Z17
+	VSUBPS        Z17, Z14, Z14
+	VADDPS        Z14, Z6, Z6
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   24(BX), Z15, Z15
+	VMULPS        Z18, Z15, Z15
+	VMULPS.BCST   24(R11), Z19, Z17
+	VSUBPS        Z17, Z15, Z15
+	VADDPS        Z15, Z7, Z7
+	VCVTDQ2PS     Z16, Z16
+	VMULPS.BCST   28(BX), Z16, Z16
+	VMULPS        Z18, Z16, Z16
+	VMULPS.BCST   28(R11), Z19, Z17
+	VSUBPS        Z17, Z16, Z16
+	VADDPS        Z16, Z8, Z8
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+256, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z8, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min1x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min1x12AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPXORD        Z17, Z17, Z17
+	VPXORD        Z18, Z18, Z18
+	VPXORD        Z19, Z19, Z19
+	VPXORD        Z20, Z20, Z20
+	VPXORD        Z21, Z21, Z21
+	VPXORD        Z22, Z22, Z22
+	VPXORD        Z23, Z23, Z23
+	VPXORD        Z24, Z24, Z24
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST (R10), Z26, Z13
+	VPDPBUSD.BCST 4(R10), Z26, Z14
+	VPDPBUSD.BCST 8(R10), Z26, Z15
+	VPDPBUSD.BCST 12(R10), Z26, Z16
+	VPDPBUSD.BCST 16(R10), Z26, Z17
+	VPDPBUSD.BCST 20(R10), Z26, Z18
+	VPDPBUSD.BCST 24(R10), Z26, Z19
+	VPDPBUSD.BCST 28(R10), Z26, Z20
+	VPDPBUSD.BCST 32(R10), Z26, Z21
+	VPDPBUSD.BCST 36(R10), Z26, Z22
+	VPDPBUSD.BCST 40(R10), Z26, Z23
+	VPDPBUSD.BCST 44(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 48(R10), Z26, Z13
+	VPDPBUSD.BCST 52(R10), Z26, Z14
+	VPDPBUSD.BCST 56(R10), Z26, Z15
+	VPDPBUSD.BCST 60(R10), Z26, Z16
+	VPDPBUSD.BCST 64(R10), Z26, Z17
+	VPDPBUSD.BCST 68(R10), Z26, Z18
+	VPDPBUSD.BCST 72(R10), Z26, Z19
+	VPDPBUSD.BCST 76(R10), Z26, Z20
+	VPDPBUSD.BCST 80(R10), Z26, Z21
+	VPDPBUSD.BCST 84(R10), Z26, Z22
+	VPDPBUSD.BCST 88(R10), Z26, Z23
+	VPDPBUSD.BCST 92(R10), Z26, Z24
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST 96(R10), Z26, Z13
+	VPDPBUSD.BCST 100(R10), Z26, Z14
+	VPDPBUSD.BCST 104(R10), Z26, Z15
+	VPDPBUSD.BCST 108(R10), Z26, Z16
+	VPDPBUSD.BCST 112(R10), Z26, Z17
+	VPDPBUSD.BCST 116(R10), Z26, Z18
+	VPDPBUSD.BCST 120(R10), Z26, Z19
+	VPDPBUSD.BCST 124(R10), Z26, Z20
+	VPDPBUSD.BCST 128(R10), Z26, Z21
+	VPDPBUSD.BCST 132(R10), Z26, Z22
+	VPDPBUSD.BCST 136(R10), Z26, Z23
+	VPDPBUSD.BCST 140(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 144(R10), Z26, Z13
+	VPDPBUSD.BCST 148(R10), Z26, Z14
+	VPDPBUSD.BCST 152(R10), Z26, Z15
+	VPDPBUSD.BCST 156(R10), Z26, Z16
+	VPDPBUSD.BCST 160(R10), Z26, Z17
+	VPDPBUSD.BCST 164(R10), Z26, Z18
+	VPDPBUSD.BCST 168(R10), Z26, Z19
+	VPDPBUSD.BCST 172(R10), Z26, Z20
+	VPDPBUSD.BCST 176(R10), Z26, Z21
+	VPDPBUSD.BCST 180(R10), Z26, Z22
+	VPDPBUSD.BCST 184(R10), Z26, Z23
+	VPDPBUSD.BCST 188(R10), Z26, Z24
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST 192(R10), Z26, Z13
+	VPDPBUSD.BCST 196(R10), Z26, Z14
+	VPDPBUSD.BCST 200(R10), Z26, Z15
+	VPDPBUSD.BCST 204(R10), Z26, Z16
+	VPDPBUSD.BCST 208(R10), Z26, Z17
+	VPDPBUSD.BCST 212(R10), Z26, Z18
+	VPDPBUSD.BCST 216(R10), Z26, Z19
+	VPDPBUSD.BCST 220(R10), Z26, Z20
+	VPDPBUSD.BCST 224(R10), Z26, Z21
+	VPDPBUSD.BCST 228(R10), Z26, Z22
+	VPDPBUSD.BCST 232(R10), Z26, Z23
+	VPDPBUSD.BCST 236(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 240(R10), Z26, Z13
+	VPDPBUSD.BCST 244(R10), Z26, Z14
+	VPDPBUSD.BCST 248(R10), Z26, Z15
+	VPDPBUSD.BCST 252(R10), Z26, Z16
+	VPDPBUSD.BCST 256(R10), Z26, Z17
+	VPDPBUSD.BCST 260(R10), Z26, Z18
+	VPDPBUSD.BCST 264(R10), Z26, Z19
+	VPDPBUSD.BCST 268(R10), Z26, Z20
+	VPDPBUSD.BCST 272(R10), Z26, Z21
+	VPDPBUSD.BCST 276(R10), Z26, Z22
+	VPDPBUSD.BCST 280(R10), Z26, Z23
+	VPDPBUSD.BCST 284(R10), Z26, Z24
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    320(R8)
+	VMOVDQU64     192(SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST 288(R10), Z26, Z13
+	VPDPBUSD.BCST 292(R10), Z26, Z14
+	VPDPBUSD.BCST 296(R10), Z26, Z15
+	VPDPBUSD.BCST 300(R10), Z26, Z16
+	VPDPBUSD.BCST 304(R10), Z26, Z17
+	VPDPBUSD.BCST 308(R10), Z26, Z18
+	VPDPBUSD.BCST 312(R10), Z26, Z19
+	VPDPBUSD.BCST 316(R10), Z26, Z20
+	VPDPBUSD.BCST 320(R10), Z26, Z21
+	VPDPBUSD.BCST 324(R10), Z26, Z22
+	VPDPBUSD.BCST 328(R10), Z26, Z23
+	VPDPBUSD.BCST 332(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 336(R10), Z26, Z13
+	VPDPBUSD.BCST 340(R10), Z26, Z14
+	VPDPBUSD.BCST 344(R10), Z26, Z15
+	VPDPBUSD.BCST 348(R10), Z26, Z16
+	VPDPBUSD.BCST 352(R10), Z26, Z17
+	VPDPBUSD.BCST 356(R10), Z26, Z18
+	VPDPBUSD.BCST 360(R10), Z26, Z19
+	VPDPBUSD.BCST 364(R10), Z26, Z20
+	VPDPBUSD.BCST 368(R10), Z26, Z21
+	VPDPBUSD.BCST 372(R10), Z26, Z22
+	VPDPBUSD.BCST 376(R10), Z26, Z23
+	VPDPBUSD.BCST 380(R10), Z26, Z24
+	VMOVUPS       (DI), Z26
+	VMOVUPS       64(DI), Z27
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   (BX), Z13, Z13
+	VMULPS        Z26, Z13, Z13
+	VMULPS.BCST   (R11), Z27, Z25
+	VSUBPS        Z25, Z13, Z13
+	VADDPS        Z13, Z1, Z1
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   4(BX), Z14, Z14
+	VMULPS        Z26, Z14, Z14
+	VMULPS.BCST   4(R11), Z27, Z25
+	VSUBPS        Z25, Z14, Z14
+	VADDPS        Z14, Z2, Z2
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   8(BX), Z15, Z15
+	VMULPS        Z26, Z15, Z15
+	VMULPS.BCST   8(R11), Z27, Z25
+	VSUBPS        Z25, Z15, Z15
+	VADDPS        Z15, Z3, Z3
+	VCVTDQ2PS     Z16, Z16
+	VMULPS.BCST   12(BX), Z16, Z16
+	VMULPS        Z26, Z16, Z16
+	VMULPS.BCST   12(R11), Z27, Z25
+	VSUBPS        Z25, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VCVTDQ2PS     Z17, Z17
+	VMULPS.BCST   16(BX), Z17, Z17
+	VMULPS        Z26, Z17, Z17
+	VMULPS.BCST   16(R11), Z27, Z25
+	VSUBPS        Z25, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	VCVTDQ2PS     Z18, Z18
+	VMULPS.BCST   20(BX), Z18, Z18
+	VMULPS        Z26, Z18, Z18
+	VMULPS.BCST   20(R11), Z27, Z25
+	VSUBPS        Z25, Z18, Z18
+	VADDPS        Z18, Z6, Z6
+	VCVTDQ2PS     Z19, Z19
+	VMULPS.BCST   24(BX), Z19, Z19
+	VMULPS        Z26, Z19, Z19
+	VMULPS.BCST   24(R11), Z27, Z25
+	VSUBPS        Z25, Z19, Z19
+	VADDPS        Z19, Z7, Z7
+	VCVTDQ2PS     Z20, Z20
+	VMULPS.BCST   28(BX), Z20, Z20
+	VMULPS        Z26, Z20, Z20
+	VMULPS.BCST   28(R11), Z27, Z25
+	VSUBPS        Z25, Z20, Z20
+	VADDPS        Z20, Z8, Z8
+	VCVTDQ2PS     Z21, Z21
+	VMULPS.BCST   32(BX), Z21, Z21
+	VMULPS        Z26, Z21, Z21
+	VMULPS.BCST   32(R11), Z27, Z25
+	VSUBPS        Z25, Z21, Z21
+	VADDPS        Z21, Z9, Z9
+	VCVTDQ2PS     Z22, Z22
+	VMULPS.BCST   36(BX), Z22, Z22
+	VMULPS        Z26, Z22, Z22
+	VMULPS.BCST   36(R11), Z27, Z25
+	VSUBPS        Z25, Z22, Z22
+	VADDPS        Z22, Z10, Z10
+	VCVTDQ2PS     Z23, Z23
+	VMULPS.BCST   40(BX), Z23, Z23
+	VMULPS        Z26, Z23, Z23
+	VMULPS.BCST   40(R11), Z27, Z25
+	VSUBPS        Z25, Z23, Z23
+	VADDPS        Z23, Z11, Z11
+	VCVTDQ2PS     Z24, Z24
+	VMULPS.BCST   44(BX), Z24, Z24
+	VMULPS        Z26, Z24, Z24
+	VMULPS.BCST   44(R11), Z27, Z25
+	VSUBPS        Z25, Z24, Z24
+	VADDPS        Z24, Z12, Z12
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+384, R10
+	ADDQ          $+48, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z8, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z9, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z10, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z11, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z12, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min2x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min2x1AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0xf0f0f0f0, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z3, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z7
+	VPANDD        Z7, Z0, Z8
+	VPDPBUSD.BCST (R10), Z8, Z3
+	VPDPBUSD.BCST 4(R10), Z8, Z5
+	VPANDD        Z7, Z1, Z8
+	VPDPBUSD.BCST 8(R10), Z8, Z4
+	VPDPBUSD.BCST 12(R10), Z8, Z6
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z7
+	VPANDD        Z7, Z0, Z8
+	VPDPBUSD.BCST 16(R10), Z8, Z3
+	VPDPBUSD.BCST 20(R10), Z8, Z5
+	VPANDD        Z7, Z1, Z8
+	VPDPBUSD.BCST 24(R10), Z8, Z4
+	VPDPBUSD.BCST 28(R10), Z8, Z6
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z7
+	VPANDD        Z7, Z0, Z8
+	VPDPBUSD.BCST 32(R10), Z8, Z3
+	VPDPBUSD.BCST 36(R10), Z8, Z5
+	VPANDD        Z7, Z1, Z8
+	VPDPBUSD.BCST 40(R10), Z8, Z4
+	VPDPBUSD.BCST 44(R10), Z8, Z6
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z7
+	VPANDD        Z7, Z0, Z8
+	VPDPBUSD.BCST 48(R10), Z8, Z3
+	VPDPBUSD.BCST 52(R10), Z8, Z5
+	VPANDD        Z7, Z1, Z8
+	VPDPBUSD.BCST 56(R10), Z8, Z4
+	VPDPBUSD.BCST 60(R10), Z8, Z6
+	VMOVUPS       (DI), Z7
+	VMOVUPS       64(DI), Z8
+	VPSRAD        $0x04, Z4, Z4
+	VPADDD        Z4, Z3, Z3
+	VPSRAD        $0x04, Z6, Z6
+	VPADDD        Z6, Z5, Z5
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z3, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   (BX), Z5, Z5
+	VMULPS        Z7, Z5, Z5
+	VMULPS.BCST   (R11), Z8, Z7
+	VSUBPS        Z7, Z5, Z5
+	VADDPS        Z5, Z2, Z2
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+64, R10
+	ADDQ          $+4, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min2x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min2x2AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0xf0f0f0f0, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z4, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z12
+	VPANDD        Z12, Z0, Z13
+	VPDPBUSD.BCST (R10), Z13, Z4
+	VPDPBUSD.BCST 4(R10), Z13, Z6
+	VPDPBUSD.BCST 8(R10), Z13, Z8
+	VPDPBUSD.BCST 12(R10), Z13, Z10
+	VPANDD        Z12, Z1, Z13
+	VPDPBUSD.BCST 16(R10), Z13, Z5
+	VPDPBUSD.BCST 20(R10), Z13, Z7
+	VPDPBUSD.BCST 24(R10), Z13, Z9
+	VPDPBUSD.BCST 28(R10), Z13, Z11
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z12
+	VPANDD        Z12, Z0, Z13
+	VPDPBUSD.BCST 32(R10), Z13, Z4
+	VPDPBUSD.BCST 36(R10), Z13, Z6
+	VPDPBUSD.BCST 40(R10), Z13, Z8
+	VPDPBUSD.BCST 44(R10), Z13, Z10
+	VPANDD        Z12, Z1, Z13
+	VPDPBUSD.BCST 48(R10), Z13, Z5
+	VPDPBUSD.BCST 52(R10), Z13, Z7
+	VPDPBUSD.BCST 56(R10), Z13, Z9
+	VPDPBUSD.BCST 60(R10), Z13, Z11
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z12
+	VPANDD        Z12, Z0, Z13
+	VPDPBUSD.BCST 64(R10), Z13, Z4
+	VPDPBUSD.BCST 68(R10), Z13, Z6
+	VPDPBUSD.BCST 72(R10), Z13, Z8
+	VPDPBUSD.BCST 76(R10), Z13, Z10
+	VPANDD        Z12, Z1, Z13
+	VPDPBUSD.BCST 80(R10), Z13, Z5
+	VPDPBUSD.BCST 84(R10), Z13, Z7
+	VPDPBUSD.BCST 88(R10), Z13, Z9
+	VPDPBUSD.BCST 92(R10), Z13, Z11
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z12
+	VPANDD        Z12, Z0, Z13
+	VPDPBUSD.BCST 96(R10), Z13, Z4
+	VPDPBUSD.BCST 100(R10), Z13, Z6
+	VPDPBUSD.BCST 104(R10), Z13, Z8
+	VPDPBUSD.BCST 108(R10), Z13, Z10
+	VPANDD        Z12, Z1, Z13
+	VPDPBUSD.BCST 112(R10), Z13, Z5
+	VPDPBUSD.BCST 116(R10), Z13, Z7
+	VPDPBUSD.BCST 120(R10), Z13, Z9
+	VPDPBUSD.BCST 124(R10), Z13, Z11
+	VMOVUPS       (DI), Z13
+	VMOVUPS       64(DI), Z14
+	VPSRAD        $0x04, Z5, Z5
+	VPADDD        Z5, Z4, Z4
+	VPSRAD        $0x04, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VPSLLD        $0x08, Z6, Z6
+	VPADDD        Z4, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VMULPS.BCST   (BX), Z6, Z6
+	VMULPS        Z13, Z6, Z6
+	VMULPS.BCST   (R11), Z14, Z12
+	VSUBPS        Z12, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VPSRAD        $0x04, Z9, Z9
+	VPADDD        Z9, Z8, Z8
+	VPSRAD        $0x04, Z11, Z11
+	VPADDD        Z11, Z10, Z10
+	VPSLLD        $0x08, Z10, Z10
+	VPADDD        Z8, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   4(BX), Z10, Z10
+	VMULPS        Z13, Z10, Z10
+	VMULPS.BCST   4(R11), Z14, Z12
+	VSUBPS        Z12, Z10, Z10
+	VADDPS        Z10, Z3, Z3
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+128, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min2x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min2x4AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z13
+	VPANDD        Z13, Z0, Z14
+	VPDPBUSD.BCST (R10), Z14, Z5
+	VPDPBUSD.BCST 4(R10), Z14, Z6
+	VPDPBUSD.BCST 8(R10), Z14, Z7
+	VPDPBUSD.BCST 12(R10), Z14, Z8
+	VPDPBUSD.BCST 16(R10), Z14, Z9
+	VPDPBUSD.BCST 20(R10), Z14, Z10
+	VPDPBUSD.BCST 24(R10), Z14, Z11
+	VPDPBUSD.BCST 28(R10), Z14, Z12
+	VPSRLW        $0x04, Z13, Z14
+	VPANDD        Z14, Z0, Z14
+	VPDPBUSD.BCST 32(R10), Z14, Z5
+	VPDPBUSD.BCST 36(R10), Z14, Z6
+	VPDPBUSD.BCST 40(R10), Z14, Z7
+	VPDPBUSD.BCST 44(R10), Z14, Z8
+	VPDPBUSD.BCST 48(R10), Z14, Z9
+	VPDPBUSD.BCST 52(R10), Z14, Z10
+	VPDPBUSD.BCST 56(R10), Z14, Z11
+	VPDPBUSD.BCST 60(R10), Z14, Z12
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z13
+	VPANDD        Z13, Z0, Z14
+	VPDPBUSD.BCST 64(R10), Z14, Z5
+	VPDPBUSD.BCST 68(R10), Z14, Z6
+	VPDPBUSD.BCST 72(R10), Z14, Z7
+	VPDPBUSD.BCST 76(R10), Z14, Z8
+	VPDPBUSD.BCST 80(R10), Z14, Z9
+	VPDPBUSD.BCST 84(R10), Z14, Z10
+	VPDPBUSD.BCST 88(R10), Z14, Z11
+	VPDPBUSD.BCST 92(R10), Z14, Z12
+	VPSRLW        $0x04, Z13, Z14
+	VPANDD        Z14, Z0, Z14
+	VPDPBUSD.BCST 96(R10), Z14, Z5
+	VPDPBUSD.BCST 100(R10), Z14, Z6
+	VPDPBUSD.BCST 104(R10), Z14, Z7
+	VPDPBUSD.BCST 108(R10), Z14, Z8
+	VPDPBUSD.BCST 112(R10), Z14, Z9
+	VPDPBUSD.BCST 116(R10), Z14, Z10
+	VPDPBUSD.BCST 120(R10), Z14, Z11
+	VPDPBUSD.BCST 124(R10), Z14, Z12
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z13
+	VPANDD        Z13, Z0, Z14
+	VPDPBUSD.BCST 128(R10), Z14, Z5
+	VPDPBUSD.BCST 132(R10), Z14, Z6
+	VPDPBUSD.BCST 136(R10), Z14, Z7
+	VPDPBUSD.BCST 140(R10), Z14, Z8
+	VPDPBUSD.BCST 144(R10), Z14, Z9
+	VPDPBUSD.BCST 148(R10), Z14, Z10
+	VPDPBUSD.BCST 152(R10), Z14, Z11
+	VPDPBUSD.BCST 156(R10), Z14, Z12
+	VPSRLW        $0x04, Z13, Z14
+	VPANDD        Z14, Z0, Z14
+	VPDPBUSD.BCST 160(R10), Z14, Z5
+	VPDPBUSD.BCST 164(R10), Z14, Z6
+	VPDPBUSD.BCST 168(R10), Z14, Z7
+	VPDPBUSD.BCST 172(R10), Z14, Z8
+	VPDPBUSD.BCST 176(R10), Z14, Z9
+	VPDPBUSD.BCST 180(R10), Z14, Z10
+	VPDPBUSD.BCST 184(R10), Z14, Z11
+	VPDPBUSD.BCST 188(R10), Z14, Z12
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    320(R8)
+	VMOVDQU64     192(SI), Z13
+	VPANDD        Z13, Z0, Z14
+	VPDPBUSD.BCST 192(R10), Z14, Z5
+	VPDPBUSD.BCST 196(R10), Z14, Z6
+	VPDPBUSD.BCST 200(R10), Z14, Z7
+	VPDPBUSD.BCST 204(R10), Z14, Z8
+	VPDPBUSD.BCST 208(R10), Z14, Z9
+	VPDPBUSD.BCST 212(R10), Z14, Z10
+	VPDPBUSD.BCST 216(R10), Z14, Z11
+	VPDPBUSD.BCST 220(R10), Z14, Z12
+	VPSRLW        $0x04, Z13, Z14
+	VPANDD        Z14, Z0, Z14
+	VPDPBUSD.BCST 224(R10), Z14, Z5
+	VPDPBUSD.BCST 228(R10), Z14, Z6
+	VPDPBUSD.BCST 232(R10), Z14, Z7
+	VPDPBUSD.BCST 236(R10), Z14, Z8
+	VPDPBUSD.BCST 240(R10), Z14, Z9
+	VPDPBUSD.BCST 244(R10), Z14, Z10
+	VPDPBUSD.BCST 248(R10), Z14, Z11
+	VPDPBUSD.BCST 252(R10), Z14, Z12
+	VMOVUPS       (DI), Z14
+	VMOVUPS       64(DI), Z15
+	VPSLLD        $0x08, Z6, Z6
+	VPADDD        Z5, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VMULPS.BCST   (BX), Z6, Z6
+	VMULPS        Z14, Z6, Z6
+	VMULPS.BCST   (R11), Z15, Z13
+	VSUBPS        Z13, Z6, Z6
+	VADDPS        Z6, Z1, Z1
+	VPSLLD        $0x08, Z8, Z8
+	VPADDD        Z7, Z8, Z8
+	VCVTDQ2PS     Z8, Z8
+	VMULPS.BCST   4(BX), Z8, Z8
+	VMULPS        Z14, Z8, Z8
+	VMULPS.BCST   4(R11), Z15, Z13
+	VSUBPS        Z13, Z8, Z8
+	VADDPS        Z8, Z2, Z2
+	VPSLLD        $0x08, Z10, Z10
+	VPADDD        Z9, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   8(BX), Z10, Z10
+	VMULPS        Z14, Z10, Z10
+	VMULPS.BCST   8(R11), Z15, Z13
+	VSUBPS        Z13, Z10, Z10
+	VADDPS        Z10, Z3, Z3
+	VPSLLD        $0x08, Z12, Z12
+	VPADDD        Z11, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   12(BX), Z12, Z12
+	VMULPS        Z14, Z12, Z12
+	VMULPS.BCST   12(R11), Z15, Z13
+	VSUBPS        Z13, Z12, Z12
+	VADDPS        Z12, Z4, Z4
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+256, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min2x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min2x8AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPXORD        Z17, Z17, Z17
+	VPXORD        Z18, Z18, Z18
+	VPXORD        Z19, Z19, Z19
+	VPXORD        Z20, Z20, Z20
+	VPXORD        Z21, Z21, Z21
+	VPXORD        Z22, Z22, Z22
+	VPXORD        Z23, Z23, Z23
+	VPXORD        Z24, Z24, Z24
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST (R10), Z26, Z9
+	VPDPBUSD.BCST 4(R10), Z26, Z10
+	VPDPBUSD.BCST 8(R10), Z26, Z11
+	VPDPBUSD.BCST 12(R10), Z26, Z12
+	VPDPBUSD.BCST 16(R10), Z26, Z13
+	VPDPBUSD.BCST 20(R10), Z26, Z14
+	VPDPBUSD.BCST 24(R10), Z26, Z15
+	VPDPBUSD.BCST 28(R10), Z26, Z16
+	VPDPBUSD.BCST 32(R10), Z26, Z17
+	VPDPBUSD.BCST 36(R10), Z26, Z18
+	VPDPBUSD.BCST 40(R10), Z26, Z19
+	VPDPBUSD.BCST 44(R10), Z26, Z20
+	VPDPBUSD.BCST 48(R10), Z26, Z21
+	VPDPBUSD.BCST 52(R10), Z26, Z22
+	VPDPBUSD.BCST 56(R10), Z26, Z23
+	VPDPBUSD.BCST 60(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 64(R10), Z26, Z9
+	VPDPBUSD.BCST 68(R10), Z26, Z10
+	VPDPBUSD.BCST 72(R10), Z26, Z11
+	VPDPBUSD.BCST 76(R10), Z26, Z12
+	VPDPBUSD.BCST 80(R10), Z26, Z13
+	VPDPBUSD.BCST 84(R10), Z26, Z14
+	VPDPBUSD.BCST 88(R10), Z26, Z15
+	VPDPBUSD.BCST 92(R10), Z26, Z16
+	VPDPBUSD.BCST 96(R10), Z26, Z17
+	VPDPBUSD.BCST 100(R10), Z26, Z18
+	VPDPBUSD.BCST 104(R10), Z26, Z19
+	VPDPBUSD.BCST 108(R10), Z26, Z20
+	VPDPBUSD.BCST 112(R10), Z26, Z21
+	VPDPBUSD.BCST 116(R10), Z26, Z22
+	VPDPBUSD.BCST 120(R10), Z26, Z23
+	VPDPBUSD.BCST 124(R10), Z26, Z24
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST 128(R10), Z26, Z9
+	VPDPBUSD.BCST 132(R10), Z26, Z10
+	VPDPBUSD.BCST 136(R10), Z26, Z11
+	VPDPBUSD.BCST 140(R10), Z26, Z12
+	VPDPBUSD.BCST 144(R10), Z26, Z13
+	VPDPBUSD.BCST 148(R10), Z26, Z14
+	VPDPBUSD.BCST 152(R10), Z26, Z15
+	VPDPBUSD.BCST 156(R10), Z26, Z16
+	VPDPBUSD.BCST 160(R10), Z26, Z17
+	VPDPBUSD.BCST 164(R10), Z26, Z18
+	VPDPBUSD.BCST 168(R10), Z26, Z19
+	VPDPBUSD.BCST 172(R10), Z26, Z20
+	VPDPBUSD.BCST 176(R10), Z26, Z21
+	VPDPBUSD.BCST 180(R10), Z26, Z22
+	VPDPBUSD.BCST 184(R10), Z26, Z23
+	VPDPBUSD.BCST 188(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 192(R10), Z26, Z9
+	VPDPBUSD.BCST 196(R10), Z26, Z10
+	VPDPBUSD.BCST 200(R10), Z26, Z11
+	VPDPBUSD.BCST 204(R10), Z26, Z12
+	VPDPBUSD.BCST 208(R10), Z26, Z13
+	VPDPBUSD.BCST 212(R10), Z26, Z14
+	VPDPBUSD.BCST 216(R10), Z26, Z15
+	VPDPBUSD.BCST 220(R10), Z26, Z16
+	VPDPBUSD.BCST 224(R10), Z26, Z17
+	VPDPBUSD.BCST 228(R10), Z26, Z18
+	VPDPBUSD.BCST 232(R10), Z26, Z19
+	VPDPBUSD.BCST 236(R10), Z26, Z20
+	VPDPBUSD.BCST 240(R10), Z26, Z21
+	VPDPBUSD.BCST 244(R10), Z26, Z22
+	VPDPBUSD.BCST 248(R10), Z26, Z23
+	VPDPBUSD.BCST 252(R10), Z26, Z24
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST 256(R10), Z26, Z9
+	VPDPBUSD.BCST 260(R10), Z26, Z10
+	VPDPBUSD.BCST 264(R10), Z26, Z11
+	VPDPBUSD.BCST 268(R10), Z26, Z12
+	VPDPBUSD.BCST 272(R10), Z26, Z13
+	VPDPBUSD.BCST 276(R10), Z26, Z14
+	VPDPBUSD.BCST 280(R10), Z26, Z15
+	VPDPBUSD.BCST 284(R10), Z26, Z16
+	VPDPBUSD.BCST 288(R10), Z26, Z17
+	VPDPBUSD.BCST 292(R10), Z26, Z18
+	VPDPBUSD.BCST 296(R10), Z26, Z19
+	VPDPBUSD.BCST 300(R10), Z26, Z20
+	VPDPBUSD.BCST 304(R10), Z26, Z21
+	VPDPBUSD.BCST 308(R10), Z26, Z22
+	VPDPBUSD.BCST 312(R10), Z26, Z23
+	VPDPBUSD.BCST 316(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 320(R10), Z26, Z9
+	VPDPBUSD.BCST 324(R10), Z26, Z10
+	VPDPBUSD.BCST 328(R10), Z26, Z11
+	VPDPBUSD.BCST 332(R10), Z26, Z12
+	VPDPBUSD.BCST 336(R10), Z26, Z13
+	VPDPBUSD.BCST 340(R10), Z26, Z14
+	VPDPBUSD.BCST 344(R10), Z26, Z15
+	VPDPBUSD.BCST 348(R10), Z26, Z16
+	VPDPBUSD.BCST 352(R10), Z26, Z17
+	VPDPBUSD.BCST 356(R10), Z26, Z18
+	VPDPBUSD.BCST 360(R10), Z26, Z19
+	VPDPBUSD.BCST 364(R10), Z26, Z20
+	VPDPBUSD.BCST 368(R10), Z26, Z21
+	VPDPBUSD.BCST 372(R10), Z26, Z22
+	VPDPBUSD.BCST 376(R10), Z26, Z23
+	VPDPBUSD.BCST 380(R10), Z26, Z24
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    320(R8)
+	VMOVDQU64     192(SI), Z25
+	VPANDD        Z25, Z0, Z26
+	VPDPBUSD.BCST 384(R10), Z26, Z9
+	VPDPBUSD.BCST 388(R10), Z26, Z10
+	VPDPBUSD.BCST 392(R10), Z26, Z11
+	VPDPBUSD.BCST 396(R10), Z26, Z12
+	VPDPBUSD.BCST 400(R10), Z26, Z13
+	VPDPBUSD.BCST 404(R10), Z26, Z14
+	VPDPBUSD.BCST 408(R10), Z26, Z15
+	VPDPBUSD.BCST 412(R10), Z26, Z16
+	VPDPBUSD.BCST 416(R10), Z26, Z17
+	VPDPBUSD.BCST 420(R10), Z26, Z18
+	VPDPBUSD.BCST 424(R10), Z26, Z19
+	VPDPBUSD.BCST 428(R10), Z26, Z20
+	VPDPBUSD.BCST 432(R10), Z26, Z21
+	VPDPBUSD.BCST 436(R10), Z26, Z22
+	VPDPBUSD.BCST 440(R10), Z26, Z23
+	VPDPBUSD.BCST 444(R10), Z26, Z24
+	VPSRLW        $0x04, Z25, Z26
+	VPANDD        Z26, Z0, Z26
+	VPDPBUSD.BCST 448(R10), Z26, Z9
+	VPDPBUSD.BCST 452(R10), Z26, Z10
+	VPDPBUSD.BCST 456(R10), Z26, Z11
+	VPDPBUSD.BCST 460(R10), Z26, Z12
+	VPDPBUSD.BCST 464(R10), Z26, Z13
+	VPDPBUSD.BCST 468(R10), Z26, Z14
+	VPDPBUSD.BCST 472(R10), Z26, Z15
+	VPDPBUSD.BCST 476(R10), Z26, Z16
+	VPDPBUSD.BCST 480(R10), Z26, Z17
+	VPDPBUSD.BCST 484(R10), Z26, Z18
+	VPDPBUSD.BCST 488(R10), Z26, Z19
+	VPDPBUSD.BCST 492(R10), Z26, Z20
+	VPDPBUSD.BCST 496(R10), Z26, Z21
+	VPDPBUSD.BCST 500(R10), Z26, Z22
+	VPDPBUSD.BCST 504(R10), Z26, Z23
+	VPDPBUSD.BCST 508(R10), Z26, Z24
+	VMOVUPS       (DI), Z26
+	VMOVUPS       64(DI), Z27
+	VPSLLD        $0x08, Z10, Z10
+	VPADDD        Z9, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   (BX), Z10, Z10
+	VMULPS        Z26, Z10, Z10
+	VMULPS.BCST   (R11), Z27, Z25
+	VSUBPS        Z25, Z10, Z10
+	VADDPS        Z10, Z1, Z1
+	VPSLLD        $0x08, Z12, Z12
+	VPADDD        Z11, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   4(BX), Z12, Z12
+	VMULPS        Z26, Z12, Z12
+	VMULPS.BCST   4(R11), Z27, Z25
+	VSUBPS        Z25, Z12, Z12
+	VADDPS        Z12, Z2, Z2
+	VPSLLD        $0x08, Z14, Z14
+	VPADDD        Z13, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   8(BX), Z14, Z14
+	VMULPS        Z26, Z14, Z14
+	VMULPS.BCST   8(R11), Z27, Z25
+	VSUBPS        Z25, Z14, Z14
+	VADDPS        Z14, Z3, Z3
+	VPSLLD        $0x08, Z16, Z16
+	VPADDD        Z15, Z16, Z16
+	VCVTDQ2PS     Z16, Z16
+	VMULPS.BCST   12(BX), Z16, Z16
+	VMULPS        Z26, Z16, Z16
+	VMULPS.BCST   12(R11), Z27, Z25
+	VSUBPS        Z25, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VPSLLD        $0x08, Z18, Z18
+	VPADDD        Z17, Z18, Z18
+	VCVTDQ2PS     Z18, Z18
+	VMULPS.BCST   16(BX), Z18, Z18
+	VMULPS        Z26, Z18, Z18
+	VMULPS.BCST   16(R11), Z27, Z25
+	VSUBPS        Z25, Z18, Z18
+	VADDPS        Z18, Z5, Z5
+	VPSLLD        $0x08, Z20, Z20
+	VPADDD        Z19, Z20, Z20
+	VCVTDQ2PS     Z20, Z20
+	VMULPS.BCST   20(BX), Z20, Z20
+	VMULPS        Z26, Z20, Z20
+	VMULPS.BCST   20(R11), Z27, Z25
+	VSUBPS        Z25, Z20, Z20
+	VADDPS        Z20, Z6, Z6
+	VPSLLD        $0x08, Z22, Z22
+	VPADDD        Z21, Z22, Z22
+	VCVTDQ2PS     Z22, Z22
+	VMULPS.BCST   24(BX), Z22, Z22
+	VMULPS        Z26, Z22, Z22
+	VMULPS.BCST   24(R11), Z27, Z25
+	VSUBPS        Z25, Z22, Z22
+	VADDPS        Z22, Z7, Z7
+	VPSLLD        $0x08, Z24, Z24
+	VPADDD        Z23, Z24, Z24
+	VCVTDQ2PS     Z24, Z24
+	VMULPS.BCST   28(BX), Z24, Z24
+	VMULPS        Z26, Z24, Z24
+	VMULPS.BCST   28(R11), Z27, Z25
+	VSUBPS        Z25, Z24, Z24
+	VADDPS        Z24, Z8, Z8
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+512, R10
+	ADDQ          $+32, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z8, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min3x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min3x1AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0xf0f0f0f0, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z2
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z3
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z4, Z4, Z4
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z11
+	VPANDD        Z11, Z0, Z12
+	VPDPBUSD.BCST (R10), Z12, Z5
+	VPDPBUSD.BCST 4(R10), Z12, Z7
+	VPDPBUSD.BCST 8(R10), Z12, Z9
+	VPANDD        Z11, Z1, Z12
+	VPDPBUSD.BCST 12(R10), Z12, Z6
+	VPDPBUSD.BCST 16(R10), Z12, Z8
+	VPDPBUSD.BCST 20(R10), Z12, Z10
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z11
+	VPANDD        Z11, Z0, Z12
+	VPDPBUSD.BCST 24(R10), Z12, Z5
+	VPDPBUSD.BCST 28(R10), Z12, Z7
+	VPDPBUSD.BCST 32(R10), Z12, Z9
+	VPANDD        Z11, Z1, Z12
+	VPDPBUSD.BCST 36(R10), Z12, Z6
+	VPDPBUSD.BCST 40(R10), Z12, Z8
+	VPDPBUSD.BCST 44(R10), Z12, Z10
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z11
+	VPANDD        Z11, Z0, Z12
+	VPDPBUSD.BCST 48(R10), Z12, Z5
+	VPDPBUSD.BCST 52(R10), Z12, Z7
+	VPDPBUSD.BCST 56(R10), Z12, Z9
+	VPANDD        Z11, Z1, Z12
+	VPDPBUSD.BCST 60(R10), Z12, Z6
+	VPDPBUSD.BCST 64(R10), Z12, Z8
+	VPDPBUSD.BCST 68(R10), Z12, Z10
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z11
+	VPANDD        Z11, Z0, Z12
+	VPDPBUSD.BCST 72(R10), Z12, Z5
+	VPDPBUSD.BCST 76(R10), Z12, Z7
+	VPDPBUSD.BCST 80(R10), Z12, Z9
+	VPANDD        Z11, Z1, Z12
+	VPDPBUSD.BCST 84(R10), Z12, Z6
+	VPDPBUSD.BCST 88(R10), Z12, Z8
+	VPDPBUSD.BCST 92(R10), Z12, Z10
+	VMOVUPS       (DI), Z11
+	VMOVUPS       64(DI), Z12
+	VPSRAD        $0x04, Z6, Z6
+	VPADDD        Z6, Z5, Z5
+	VPSRAD        $0x04, Z8, Z8
+	VPADDD        Z8, Z7, Z7
+	VPSRAD        $0x04, Z10, Z10
+	VPADDD        Z10, Z9, Z9
+	VPSLLD        $0x08, Z7, Z7
+	VPADDD        Z7, Z5, Z5
+	VPSRAD        $0x10, Z5, Z7
+	VPADDD        Z7, Z9, Z9
+	VPANDD        Z2, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VCVTDQ2PS     Z9, Z9
+	VFMADD132PS   Z3, Z5, Z9
+	VMULPS.BCST   (BX), Z9, Z9
+	VMULPS        Z11, Z9, Z9
+	VMULPS.BCST   (R11), Z12, Z11
+	VSUBPS        Z11, Z9, Z9
+	VADDPS        Z9, Z4, Z4
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+96, R10
+	ADDQ          $+4, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z4, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min3x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min3x2AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0xf0f0f0f0, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z2
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z3
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z6, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPXORD        Z17, Z17, Z17
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z18
+	VPANDD        Z18, Z0, Z19
+	VPDPBUSD.BCST (R10), Z19, Z6
+	VPDPBUSD.BCST 4(R10), Z19, Z8
+	VPDPBUSD.BCST 8(R10), Z19, Z10
+	VPDPBUSD.BCST 12(R10), Z19, Z12
+	VPDPBUSD.BCST 16(R10), Z19, Z14
+	VPDPBUSD.BCST 20(R10), Z19, Z16
+	VPANDD        Z18, Z1, Z19
+	VPDPBUSD.BCST 24(R10), Z19, Z7
+	VPDPBUSD.BCST 28(R10), Z19, Z9
+	VPDPBUSD.BCST 32(R10), Z19, Z11
+	VPDPBUSD.BCST 36(R10), Z19, Z13
+	VPDPBUSD.BCST 40(R10), Z19, Z15
+	VPDPBUSD.BCST 44(R10), Z19, Z17
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z18
+	VPANDD        Z18, Z0, Z19
+	VPDPBUSD.BCST 48(R10), Z19, Z6
+	VPDPBUSD.BCST 52(R10), Z19, Z8
+	VPDPBUSD.BCST 56(R10), Z19, Z10
+	VPDPBUSD.BCST 60(R10), Z19, Z12
+	VPDPBUSD.BCST 64(R10), Z19, Z14
+	VPDPBUSD.BCST 68(R10), Z19, Z16
+	VPANDD        Z18, Z1, Z19
+	VPDPBUSD.BCST 72(R10), Z19, Z7
+	VPDPBUSD.BCST 76(R10), Z19, Z9
+	VPDPBUSD.BCST 80(R10), Z19, Z11
+	VPDPBUSD.BCST 84(R10), Z19, Z13
+	VPDPBUSD.BCST 88(R10), Z19, Z15
+	VPDPBUSD.BCST 92(R10), Z19, Z17
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z18
+	VPANDD        Z18, Z0, Z19
+	VPDPBUSD.BCST 96(R10), Z19, Z6
+	VPDPBUSD.BCST 100(R10), Z19, Z8
+	VPDPBUSD.BCST 104(R10), Z19, Z10
+	VPDPBUSD.BCST 108(R10), Z19, Z12
+	VPDPBUSD.BCST 112(R10), Z19, Z14
+	VPDPBUSD.BCST 116(R10), Z19, Z16
+	VPANDD        Z18, Z1, Z19
+	VPDPBUSD.BCST 120(R10), Z19, Z7
+	VPDPBUSD.BCST 124(R10), Z19, Z9
+	VPDPBUSD.BCST 128(R10), Z19, Z11
+	VPDPBUSD.BCST 132(R10), Z19, Z13
+	VPDPBUSD.BCST 136(R10), Z19, Z15
+	VPDPBUSD.BCST 140(R10), Z19, Z17
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    320(R8)
+	VMOVDQU64     192(SI), Z18
+	VPANDD        Z18, Z0, Z19
+	VPDPBUSD.BCST 144(R10), Z19, Z6
+	VPDPBUSD.BCST 148(R10), Z19, Z8
+	VPDPBUSD.BCST 152(R10), Z19, Z10
+	VPDPBUSD.BCST 156(R10), Z19, Z12
+	VPDPBUSD.BCST 160(R10), Z19, Z14
+	VPDPBUSD.BCST 164(R10), Z19, Z16
+	VPANDD        Z18, Z1, Z19
+	VPDPBUSD.BCST 168(R10), Z19, Z7
+	VPDPBUSD.BCST 172(R10), Z19, Z9
+	VPDPBUSD.BCST 176(R10), Z19, Z11
+	VPDPBUSD.BCST 180(R10), Z19, Z13
+	VPDPBUSD.BCST 184(R10), Z19, Z15
+	VPDPBUSD.BCST 188(R10), Z19, Z17
+	VMOVUPS       (DI), Z19
+	VMOVUPS       64(DI), Z20
+	VPSRAD        $0x04, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VPSRAD        $0x04, Z9, Z9
+	VPADDD        Z9, Z8, Z8
+	VPSRAD        $0x04, Z11, Z11
+	VPADDD        Z11, Z10, Z10
+	VPSLLD        $0x08, Z8, Z8
+	VPADDD        Z8, Z6, Z6
+	VPSRAD        $0x10, Z6, Z8
+	VPADDD        Z8, Z10, Z10
+	VPANDD        Z2, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VCVTDQ2PS     Z10, Z10
+	VFMADD132PS   Z3, Z6, Z10
+	VMULPS.BCST   (BX), Z10, Z10
+	VMULPS        Z19, Z10, Z10
+	VMULPS.BCST   (R11), Z20, Z18
+	VSUBPS        Z18, Z10, Z10
+	VADDPS        Z10, Z4, Z4
+	VPSRAD        $0x04, Z13, Z13
+	VPADDD        Z13, Z12, Z12
+	VPSRAD        $0x04, Z15, Z15
+	VPADDD        Z15, Z14, Z14
+	VPSRAD        $0x04, Z17, Z17
+	VPADDD        Z17, Z16, Z16
+	VPSLLD        $0x08, Z14, Z14
+	VPADDD        Z14, Z12, Z12
+	VPSRAD        $0x10, Z12, Z14
+	VPADDD        Z14, Z16, Z16
+	VPANDD        Z2, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VCVTDQ2PS     Z16, Z16
+	VFMADD132PS   Z3, Z12, Z16
+	VMULPS.BCST   4(BX), Z16, Z16
+	VMULPS        Z19, Z16, Z16
+	VMULPS.BCST   4(R11), Z20, Z18
+	VSUBPS        Z18, Z16, Z16
+	VADDPS        Z16, Z5, Z5
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+192, R10
+	ADDQ          $+8, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min3x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min3x4AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z2
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z7, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPXORD        Z17, Z17, Z17
+	VPXORD        Z18, Z18, Z18
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z19
+	VPANDD        Z19, Z0, Z20
+	VPDPBUSD.BCST (R10), Z20, Z7
+	VPDPBUSD.BCST 4(R10), Z20, Z8
+	VPDPBUSD.BCST 8(R10), Z20, Z9
+	VPDPBUSD.BCST 12(R10), Z20, Z10
+	VPDPBUSD.BCST 16(R10), Z20, Z11
+	VPDPBUSD.BCST 20(R10), Z20, Z12
+	VPDPBUSD.BCST 24(R10), Z20, Z13
+	VPDPBUSD.BCST 28(R10), Z20, Z14
+	VPDPBUSD.BCST 32(R10), Z20, Z15
+	VPDPBUSD.BCST 36(R10), Z20, Z16
+	VPDPBUSD.BCST 40(R10), Z20, Z17
+	VPDPBUSD.BCST 44(R10), Z20, Z18
+	VPSRLW        $0x04, Z19, Z20
+	VPANDD        Z20, Z0, Z20
+	VPDPBUSD.BCST 48(R10), Z20, Z7
+	VPDPBUSD.BCST 52(R10), Z20, Z8
+	VPDPBUSD.BCST 56(R10), Z20, Z9
+	VPDPBUSD.BCST 60(R10), Z20, Z10
+	VPDPBUSD.BCST 64(R10), Z20, Z11
+	VPDPBUSD.BCST 68(R10), Z20, Z12
+	VPDPBUSD.BCST 72(R10), Z20, Z13
+	VPDPBUSD.BCST 76(R10), Z20, Z14
+	VPDPBUSD.BCST 80(R10), Z20, Z15
+	VPDPBUSD.BCST 84(R10), Z20, Z16
+	VPDPBUSD.BCST 88(R10), Z20, Z17
+	VPDPBUSD.BCST 92(R10), Z20, Z18
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z19
+	VPANDD        Z19, Z0, Z20
+	VPDPBUSD.BCST 96(R10), Z20, Z7
+	VPDPBUSD.BCST 100(R10), Z20, Z8
+	VPDPBUSD.BCST 104(R10), Z20, Z9
+	VPDPBUSD.BCST 108(R10), Z20, Z10
+	VPDPBUSD.BCST 112(R10), Z20, Z11
+	VPDPBUSD.BCST 116(R10), Z20, Z12
+	VPDPBUSD.BCST 120(R10), Z20, Z13
+	VPDPBUSD.BCST 124(R10), Z20, Z14
+	VPDPBUSD.BCST 128(R10), Z20, Z15
+	VPDPBUSD.BCST 132(R10), Z20, Z16
+	VPDPBUSD.BCST 136(R10), Z20, Z17
+	VPDPBUSD.BCST 140(R10), Z20, Z18
+	VPSRLW        $0x04, Z19, Z20
+	VPANDD        Z20, Z0, Z20
+	VPDPBUSD.BCST 144(R10), Z20, Z7
+	VPDPBUSD.BCST 148(R10), Z20, Z8
+	VPDPBUSD.BCST 152(R10), Z20, Z9
+	VPDPBUSD.BCST 156(R10), Z20, Z10
+	VPDPBUSD.BCST 160(R10), Z20, Z11
+	VPDPBUSD.BCST 164(R10), Z20, Z12
+	VPDPBUSD.BCST 168(R10), Z20, Z13
+	VPDPBUSD.BCST 172(R10), Z20, Z14
+	VPDPBUSD.BCST 176(R10), Z20, Z15
+	VPDPBUSD.BCST 180(R10), Z20, Z16
+	VPDPBUSD.BCST 184(R10), Z20, Z17
+	VPDPBUSD.BCST 188(R10), Z20, Z18
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z19
+	VPANDD        Z19, Z0, Z20
+	VPDPBUSD.BCST 192(R10), Z20, Z7
+	VPDPBUSD.BCST 196(R10), Z20, Z8
+	VPDPBUSD.BCST 200(R10), Z20, Z9
+	VPDPBUSD.BCST 204(R10), Z20, Z10
+	VPDPBUSD.BCST 208(R10), Z20, Z11
+	VPDPBUSD.BCST 212(R10), Z20, Z12
+	VPDPBUSD.BCST 216(R10), Z20, Z13
+	VPDPBUSD.BCST 220(R10), Z20, Z14
+	VPDPBUSD.BCST 224(R10), Z20, Z15
+	VPDPBUSD.BCST 228(R10), Z20, Z16
+	VPDPBUSD.BCST 232(R10), Z20, Z17
+	VPDPBUSD.BCST 236(R10), Z20, Z18
+	VPSRLW        $0x04, Z19, Z20
+	VPANDD        Z20, Z0, Z20
+	VPDPBUSD.BCST 240(R10), Z20, Z7
+	VPDPBUSD.BCST 244(R10), Z20, Z8
+	VPDPBUSD.BCST 248(R10), Z20, Z9
+	VPDPBUSD.BCST 252(R10), Z20, Z10
+	VPDPBUSD.BCST 256(R10), Z20, Z11
+	VPDPBUSD.BCST 260(R10), Z20, Z12
+	VPDPBUSD.BCST 264(R10), Z20, Z13
+	VPDPBUSD.BCST 268(R10), Z20, Z14
+	VPDPBUSD.BCST 272(R10), Z20, Z15
+	VPDPBUSD.BCST 276(R10), Z20, Z16
+	VPDPBUSD.BCST 280(R10), Z20, Z17
+	VPDPBUSD.BCST 284(R10), Z20, Z18
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    320(R8)
+	VMOVDQU64     192(SI), Z19
+	VPANDD        Z19, Z0, Z20
+	VPDPBUSD.BCST 288(R10), Z20, Z7
+	VPDPBUSD.BCST 292(R10), Z20, Z8
+	VPDPBUSD.BCST 296(R10), Z20, Z9
+	VPDPBUSD.BCST 300(R10), Z20, Z10
+	VPDPBUSD.BCST 304(R10), Z20, Z11
+	VPDPBUSD.BCST 308(R10), Z20, Z12
+	VPDPBUSD.BCST 312(R10), Z20, Z13
+	VPDPBUSD.BCST 316(R10), Z20, Z14
+	VPDPBUSD.BCST 320(R10), Z20, Z15
+	VPDPBUSD.BCST 324(R10), Z20, Z16
+	VPDPBUSD.BCST 328(R10), Z20, Z17
+	VPDPBUSD.BCST 332(R10), Z20, Z18
+	VPSRLW        $0x04, Z19, Z20
+	VPANDD        Z20, Z0, Z20
+	VPDPBUSD.BCST 336(R10), Z20, Z7
+	VPDPBUSD.BCST 340(R10), Z20, Z8
+	VPDPBUSD.BCST 344(R10), Z20, Z9
+	VPDPBUSD.BCST 348(R10), Z20, Z10
+	VPDPBUSD.BCST 352(R10), Z20, Z11
+	VPDPBUSD.BCST 356(R10), Z20, Z12
+	VPDPBUSD.BCST 360(R10), Z20, Z13
+	VPDPBUSD.BCST 364(R10), Z20, Z14
+	VPDPBUSD.BCST 368(R10), Z20, Z15
+	VPDPBUSD.BCST 372(R10), Z20, Z16
+	VPDPBUSD.BCST 376(R10), Z20, Z17
+	VPDPBUSD.BCST 380(R10), Z20, Z18
+	VMOVUPS       (DI), Z20
+	VMOVUPS       64(DI), Z21
+	VPSLLD        $0x08, Z8, Z8
+	VPADDD        Z8, Z7, Z7
+	VPSRAD        $0x10, Z7, Z8
+	VPADDD        Z8, Z9, Z9
+	VPANDD        Z1, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VCVTDQ2PS     Z9, Z9
+	VFMADD132PS   Z2, Z7, Z9
+	VMULPS.BCST   (BX), Z9, Z9
+	VMULPS        Z20, Z9, Z9
+	VMULPS.BCST   (R11), Z21, Z19
+	VSUBPS        Z19, Z9, Z9
+	VADDPS        Z9, Z3, Z3
+	VPSLLD        $0x08, Z11, Z11
+	VPADDD        Z11, Z10, Z10
+	VPSRAD        $0x10, Z10, Z11
+	VPADDD        Z11, Z12, Z12
+	VPANDD        Z1, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VCVTDQ2PS     Z12, Z12
+	VFMADD132PS   Z2, Z10, Z12
+	VMULPS.BCST   4(BX), Z12, Z12
+	VMULPS        Z20, Z12, Z12
+	VMULPS.BCST   4(R11), Z21, Z19
+	VSUBPS        Z19, Z12, Z12
+	VADDPS        Z12, Z4, Z4
+	VPSLLD        $0x08, Z14, Z14
+	VPADDD        Z14, Z13, Z13
+	VPSRAD        $0x10, Z13, Z14
+	VPADDD        Z14, Z15, Z15
+	VPANDD        Z1, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VCVTDQ2PS     Z15, Z15
+	VFMADD132PS   Z2, Z13, Z15
+	VMULPS.BCST   8(BX), Z15, Z15
+	VMULPS        Z20, Z15, Z15
+	VMULPS.BCST   8(R11), Z21, Z19
+	VSUBPS        Z19, Z15, Z15
+	VADDPS        Z15, Z5, Z5
+	VPSLLD        $0x08, Z17, Z17
+	VPADDD        Z17, Z16, Z16
+	VPSRAD        $0x10, Z16, Z17
+	VPADDD        Z17, Z18, Z18
+	VPANDD        Z1, Z16, Z16
+	VCVTDQ2PS     Z16, Z16
+	VCVTDQ2PS     Z18, Z18
+	VFMADD132PS   Z2, Z16, Z18
+	VMULPS.BCST   12(BX), Z18, Z18
+	VMULPS        Z20, Z18, Z18
+	VMULPS.BCST   12(R11), Z21, Z19
+	VSUBPS        Z19, Z18, Z18
+	VADDPS        Z18, Z6, Z6
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+384, R10
+	ADDQ          $+16, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt4x32Min3x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt4x32Min3x6AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z2
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+256, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   sums+48(FP), R11
+
+group:
+	VPXORD        Z9, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPXORD        Z11, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPXORD        Z17, Z17, Z17
+	VPXORD        Z18, Z18, Z18
+	VPXORD        Z19, Z19, Z19
+	VPXORD        Z20, Z20, Z20
+	VPXORD        Z21, Z21, Z21
+	VPXORD        Z22, Z22, Z22
+	VPXORD        Z23, Z23, Z23
+	VPXORD        Z24, Z24, Z24
+	VPXORD        Z25, Z25, Z25
+	VPXORD        Z26, Z26, Z26
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z27
+	VPANDD        Z27, Z0, Z28
+	VPDPBUSD.BCST (R10), Z28, Z9
+	VPDPBUSD.BCST 4(R10), Z28, Z10
+	VPDPBUSD.BCST 8(R10), Z28, Z11
+	VPDPBUSD.BCST 12(R10), Z28, Z12
+	VPDPBUSD.BCST 16(R10), Z28, Z13
+	VPDPBUSD.BCST 20(R10), Z28, Z14
+	VPDPBUSD.BCST 24(R10), Z28, Z15
+	VPDPBUSD.BCST 28(R10), Z28, Z16
+	VPDPBUSD.BCST 32(R10), Z28, Z17
+	VPDPBUSD.BCST 36(R10), Z28, Z18
+	VPDPBUSD.BCST 40(R10), Z28, Z19
+	VPDPBUSD.BCST 44(R10), Z28, Z20
+	VPDPBUSD.BCST 48(R10), Z28, Z21
+	VPDPBUSD.BCST 52(R10), Z28, Z22
+	VPDPBUSD.BCST 56(R10), Z28, Z23
+	VPDPBUSD.BCST 60(R10), Z28, Z24
+	VPDPBUSD.BCST 64(R10), Z28, Z25
+	VPDPBUSD.BCST 68(R10), Z28, Z26
+	VPSRLW        $0x04, Z27, Z28
+	VPANDD        Z28, Z0, Z28
+	VPDPBUSD.BCST 72(R10), Z28, Z9
+	VPDPBUSD.BCST 76(R10), Z28, Z10
+	VPDPBUSD.BCST 80(R10), Z28, Z11
+	VPDPBUSD.BCST 84(R10), Z28, Z12
+	VPDPBUSD.BCST 88(R10), Z28, Z13
+	VPDPBUSD.BCST 92(R10), Z28, Z14
+	VPDPBUSD.BCST 96(R10), Z28, Z15
+	VPDPBUSD.BCST 100(R10), Z28, Z16
+	VPDPBUSD.BCST 104(R10), Z28, Z17
+	VPDPBUSD.BCST 108(R10), Z28, Z18
+	VPDPBUSD.BCST 112(R10), Z28, Z19
+	VPDPBUSD.BCST 116(R10), Z28, Z20
+	VPDPBUSD.BCST 120(R10), Z28, Z21
+	VPDPBUSD.BCST 124(R10), Z28, Z22
+	VPDPBUSD.BCST 128(R10), Z28, Z23
+	VPDPBUSD.BCST 132(R10), Z28, Z24
+	VPDPBUSD.BCST 136(R10), Z28, Z25
+	VPDPBUSD.BCST 140(R10), Z28, Z26
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z27
+	VPANDD        Z27, Z0, Z28
+	VPDPBUSD.BCST 144(R10), Z28, Z9
+	VPDPBUSD.BCST 148(R10), Z28, Z10
+	VPDPBUSD.BCST 152(R10), Z28, Z11
+	VPDPBUSD.BCST 156(R10), Z28, Z12
+	VPDPBUSD.BCST 160(R10), Z28, Z13
+	VPDPBUSD.BCST 164(R10), Z28, Z14
+	VPDPBUSD.BCST 168(R10), Z28, Z15
+	VPDPBUSD.BCST 172(R10), Z28, Z16
+	VPDPBUSD.BCST 176(R10), Z28, Z17
+	VPDPBUSD.BCST 180(R10), Z28, Z18
+	VPDPBUSD.BCST 184(R10), Z28, Z19
+	VPDPBUSD.BCST 188(R10), Z28, Z20
+	VPDPBUSD.BCST 192(R10), Z28, Z21
+	VPDPBUSD.BCST 196(R10), Z28, Z22
+	VPDPBUSD.BCST 200(R10), Z28, Z23
+	VPDPBUSD.BCST 204(R10), Z28, Z24
+	VPDPBUSD.BCST 208(R10), Z28, Z25
+	VPDPBUSD.BCST 212(R10), Z28, Z26
+	VPSRLW        $0x04, Z27, Z28
+	VPANDD        Z28, Z0, Z28
+	VPDPBUSD.BCST 216(R10), Z28, Z9
+	VPDPBUSD.BCST 220(R10), Z28, Z10
+	VPDPBUSD.BCST 224(R10), Z28, Z11
+	VPDPBUSD.BCST 228(R10), Z28, Z12
+	VPDPBUSD.BCST 232(R10), Z28, Z13
+	VPDPBUSD.BCST 236(R10), Z28, Z14
+	VPDPBUSD.BCST 240(R10), Z28, Z15
+	VPDPBUSD.BCST 244(R10), Z28, Z16
+	VPDPBUSD.BCST 248(R10), Z28, Z17
+	VPDPBUSD.BCST 252(R10), Z28, Z18
+	VPDPBUSD.BCST 256(R10), Z28, Z19
+	VPDPBUSD.BCST 260(R10), Z28, Z20
+	VPDPBUSD.BCST 264(R10), Z28, Z21
+	VPDPBUSD.BCST 268(R10), Z28, Z22
+	VPDPBUSD.BCST 272(R10), Z28, Z23
+	VPDPBUSD.BCST 276(R10), Z28, Z24
+	VPDPBUSD.BCST 280(R10), Z28, Z25
+	VPDPBUSD.BCST 284(R10), Z28, Z26
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z27
+	VPANDD        Z27, Z0, Z28
+	VPDPBUSD.BCST 288(R10), Z28, Z9
+	VPDPBUSD.BCST 292(R10), Z28, Z10
+	VPDPBUSD.BCST 296(R10), Z28, Z11
+	VPDPBUSD.BCST 300(R10), Z28, Z12
+	VPDPBUSD.BCST 304(R10), Z28, Z13
+	VPDPBUSD.BCST 308(R10), Z28, Z14
+	VPDPBUSD.BCST 312(R10), Z28, Z15
+	VPDPBUSD.BCST 316(R10), Z28, Z16
+	VPDPBUSD.BCST 320(R10), Z28, Z17
+	VPDPBUSD.BCST 324(R10), Z28, Z18
+	VPDPBUSD.BCST 328(R10), Z28, Z19
+	VPDPBUSD.BCST 332(R10), Z28, Z20
+	VPDPBUSD.BCST 336(R10), Z28, Z21
+	VPDPBUSD.BCST 340(R10), Z28, Z22
+	VPDPBUSD.BCST 344(R10), Z28, Z23
+	VPDPBUSD.BCST 348(R10), Z28, Z24
+	VPDPBUSD.BCST 352(R10), Z28, Z25
+	VPDPBUSD.BCST 356(R10), Z28, Z26
+	VPSRLW        $0x04, Z27, Z28
+	VPANDD        Z28, Z0, Z28
+	VPDPBUSD.BCST 360(R10), Z28, Z9
+	VPDPBUSD.BCST 364(R10), Z28, Z10
+	VPDPBUSD.BCST 368(R10), Z28, Z11
+	VPDPBUSD.BCST 372(R10), Z28, Z12
+	VPDPBUSD.BCST 376(R10), Z28, Z13
+	VPDPBUSD.BCST 380(R10), Z28, Z14
+	VPDPBUSD.BCST 384(R10), Z28, Z15
+	VPDPBUSD.BCST 388(R10), Z28, Z16
+	VPDPBUSD.BCST 392(R10), Z28, Z17
+	VPDPBUSD.BCST 396(R10), Z28, Z18
+	VPDPBUSD.BCST 400(R10), Z28, Z19
+	VPDPBUSD.BCST 404(R10), Z28, Z20
+	VPDPBUSD.BCST 408(R10), Z28, Z21
+	VPDPBUSD.BCST 412(R10), Z28, Z22
+	VPDPBUSD.BCST 416(R10), Z28, Z23
+	VPDPBUSD.BCST 420(R10), Z28, Z24
+	VPDPBUSD.BCST 424(R10), Z28, Z25
+	VPDPBUSD.BCST 428(R10), Z28, Z26
+	PREFETCHT1    192(R8)
+	PREFETCHT1    256(R8)
+	PREFETCHT1    320(R8)
+	VMOVDQU64     192(SI), Z27
+	VPANDD        Z27, Z0, Z28
+	VPDPBUSD.BCST 432(R10), Z28, Z9
+	VPDPBUSD.BCST 436(R10), Z28, Z10
+	VPDPBUSD.BCST 440(R10), Z28, Z11
+	VPDPBUSD.BCST 444(R10), Z28, Z12
+	VPDPBUSD.BCST 448(R10), Z28, Z13
+	VPDPBUSD.BCST 452(R10), Z28, Z14
+	VPDPBUSD.BCST 456(R10), Z28, Z15
+	VPDPBUSD.BCST 460(R10), Z28, Z16
+	VPDPBUSD.BCST 464(R10), Z28, Z17
+	VPDPBUSD.BCST 468(R10), Z28, Z18
+	VPDPBUSD.BCST 472(R10), Z28, Z19
+	VPDPBUSD.BCST 476(R10), Z28, Z20
+	VPDPBUSD.BCST 480(R10), Z28, Z21
+	VPDPBUSD.BCST 484(R10), Z28, Z22
+	VPDPBUSD.BCST 488(R10), Z28, Z23
+	VPDPBUSD.BCST 492(R10), Z28, Z24
+	VPDPBUSD.BCST 496(R10), Z28, Z25
+	VPDPBUSD.BCST 500(R10), Z28, Z26
+	VPSRLW        $0x04, Z27, Z28
+	VPANDD        Z28, Z0, Z28
+	VPDPBUSD.BCST 504(R10), Z28, Z9
+	VPDPBUSD.BCST 508(R10), Z28, Z10
+	VPDPBUSD.BCST 512(R10), Z28, Z11
+	VPDPBUSD.BCST 516(R10), Z28, Z12
+	VPDPBUSD.BCST 520(R10), Z28, Z13
+	VPDPBUSD.BCST 524(R10), Z28, Z14
+	VPDPBUSD.BCST 528(R10), Z28, Z15
+	VPDPBUSD.BCST 532(R10), Z28, Z16
+	VPDPBUSD.BCST 536(R10), Z28, Z17
+	VPDPBUSD.BCST 540(R10), Z28, Z18
+	VPDPBUSD.BCST 544(R10), Z28, Z19
+	VPDPBUSD.BCST 548(R10), Z28, Z20
+	VPDPBUSD.BCST 552(R10), Z28, Z21
+	VPDPBUSD.BCST 556(R10), Z28, Z22
+	VPDPBUSD.BCST 560(R10), Z28, Z23
+	VPDPBUSD.BCST 564(R10), Z28, Z24
+	VPDPBUSD.BCST 568(R10), Z28, Z25
+	VPDPBUSD.BCST 572(R10), Z28, Z26
+	VMOVUPS       (DI), Z28
+	VMOVUPS       64(DI), Z29
+	VPSLLD        $0x08, Z10, Z10
+	VPADDD        Z10, Z9, Z9
+	VPSRAD        $0x10, Z9, Z10
+	VPADDD        Z10, Z11, Z11
+	VPANDD        Z1, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z11, Z11
+	VFMADD132PS   Z2, Z9, Z11
+	VMULPS.BCST   (BX), Z11, Z11
+	VMULPS        Z28, Z11, Z11
+	VMULPS.BCST   (R11), Z29, Z27
+	VSUBPS        Z27, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VPSLLD        $0x08, Z13, Z13
+	VPADDD        Z13, Z12, Z12
+	VPSRAD        $0x10, Z12, Z13
+	VPADDD        Z13, Z14, Z14
+	VPANDD        Z1, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VCVTDQ2PS     Z14, Z14
+	VFMADD132PS   Z2, Z12, Z14
+	VMULPS.BCST   4(BX), Z14, Z14
+	VMULPS        Z28, Z14, Z14
+	VMULPS.BCST   4(R11), Z29, Z27
+	VSUBPS        Z27, Z14, Z14
+	VADDPS        Z14, Z4, Z4
+	VPSLLD        $0x08, Z16, Z16
+	VPADDD        Z16, Z15, Z15
+	VPSRAD        $0x10, Z15, Z16
+	VPADDD        Z16, Z17, Z17
+	VPANDD        Z1, Z15, Z15
+	VCVTDQ2PS     Z15, Z15
+	VCVTDQ2PS     Z17, Z17
+	VFMADD132PS   Z2, Z15, Z17
+	VMULPS.BCST   8(BX), Z17, Z17
+	VMULPS        Z28, Z17, Z17
+	VMULPS.BCST   8(R11), Z29, Z27
+	VSUBPS        Z27, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	VPSLLD        $0x08, Z19, Z19
+	VPADDD        Z19, Z18, Z18
+	VPSRAD        $0x10, Z18, Z19
+	VPADDD        Z19, Z20, Z20
+	VPANDD        Z1, Z18, Z18
+	VCVTDQ2PS     Z18, Z18
+	VCVTDQ2PS     Z20, Z20
+	VFMADD132PS   Z2, Z18, Z20
+	VMULPS.BCST   12(BX), Z20, Z20
+	VMULPS        Z28, Z20, Z20
+	VMULPS.BCST   12(R11), Z29, Z27
+	VSUBPS        Z27, Z20, Z20
+	VADDPS        Z20, Z6, Z6
+	VPSLLD        $0x08, Z22, Z22
+	VPADDD        Z22, Z21, Z21
+	VPSRAD        $0x10, Z21, Z22
+	VPADDD        Z22, Z23, Z23
+	VPANDD        Z1, Z21, Z21
+	VCVTDQ2PS     Z21, Z21
+	VCVTDQ2PS     Z23, Z23
+	VFMADD132PS   Z2, Z21, Z23
+	VMULPS.BCST   16(BX), Z23, Z23
+	VMULPS        Z28, Z23, Z23
+	VMULPS.BCST   16(R11), Z29, Z27
+	VSUBPS        Z27, Z23, Z23
+	VADDPS        Z23, Z7, Z7
+	VPSLLD        $0x08, Z25, Z25
+	VPADDD        Z25, Z24, Z24
+	VPSRAD        $0x10, Z24, Z25
+	VPADDD        Z25, Z26, Z26
+	VPANDD        Z1, Z24, Z24
+	VCVTDQ2PS     Z24, Z24
+	VCVTDQ2PS     Z26, Z26
+	VFMADD132PS   Z2, Z24, Z26
+	VMULPS.BCST   20(BX), Z26, Z26
+	VMULPS        Z28, Z26, Z26
+	VMULPS.BCST   20(R11), Z29, Z27
+	VSUBPS        Z27, Z26, Z26
+	VADDPS        Z26, Z8, Z8
+	ADDQ          $+256, SI
+	ADDQ          $+128, DI
+	ADDQ          $+384, R8
+	ADDQ          $+576, R10
+	ADDQ          $+24, R11
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z8, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min1x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min1x1AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z1
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT1    32768(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z2
+	VPDPBUSD.BCST (R10), Z2, Z1
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT1    32832(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z2
+	VPDPBUSD.BCST 4(R10), Z2, Z1
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT1    32896(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z2
+	VPDPBUSD.BCST 8(R10), Z2, Z1
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT1    32960(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z2
+	VPDPBUSD.BCST 12(R10), Z2, Z1
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT1    33024(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z2
+	VPDPBUSD.BCST 16(R10), Z2, Z1
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT1    33088(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z2
+	VPDPBUSD.BCST 20(R10), Z2, Z1
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT1    24960(R8)
+	PREFETCHT1    33152(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z2
+	VPDPBUSD.BCST 24(R10), Z2, Z1
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    25024(R8)
+	PREFETCHT1    33216(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT1    25088(R8)
+	PREFETCHT1    33280(R8)
+	PREFETCHT1    576(R8)
+	PREFETCHT1    8768(R8)
+	PREFETCHT1    16960(R8)
+	PREFETCHT1    25152(R8)
+	PREFETCHT1    33344(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z2
+	VPDPBUSD.BCST 28(R10), Z2, Z1
+	VMOVUPS       (DI), Z2
+	VMOVUPS       64(DI), Z3
+	VCVTDQ2PS     Z1, Z1
+	VMULPS.BCST   (BX), Z1, Z1
+	VMULPS        Z2, Z1, Z1
+	VMULPS.BCST   (R12), Z3, Z2
+	VSUBPS        Z2, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+32, R10
+	ADDQ          $+8, R11
+	ADDQ          $+4, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min1x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min1x2AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z2
+	VPBROADCASTD  8(R11), Z3
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z4
+	VPDPBUSD.BCST (R10), Z4, Z2
+	VPDPBUSD.BCST 4(R10), Z4, Z3
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z4
+	VPDPBUSD.BCST 8(R10), Z4, Z2
+	VPDPBUSD.BCST 12(R10), Z4, Z3
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z4
+	VPDPBUSD.BCST 16(R10), Z4, Z2
+	VPDPBUSD.BCST 20(R10), Z4, Z3
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z4
+	VPDPBUSD.BCST 24(R10), Z4, Z2
+	VPDPBUSD.BCST 28(R10), Z4, Z3
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z4
+	VPDPBUSD.BCST 32(R10), Z4, Z2
+	VPDPBUSD.BCST 36(R10), Z4, Z3
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z4
+	VPDPBUSD.BCST 40(R10), Z4, Z2
+	VPDPBUSD.BCST 44(R10), Z4, Z3
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT1    24960(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z4
+	VPDPBUSD.BCST 48(R10), Z4, Z2
+	VPDPBUSD.BCST 52(R10), Z4, Z3
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    25024(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT1    25088(R8)
+	PREFETCHT1    576(R8)
+	PREFETCHT1    8768(R8)
+	PREFETCHT1    16960(R8)
+	PREFETCHT1    25152(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z4
+	VPDPBUSD.BCST 56(R10), Z4, Z2
+	VPDPBUSD.BCST 60(R10), Z4, Z3
+	VMOVUPS       (DI), Z5
+	VMOVUPS       64(DI), Z6
+	VCVTDQ2PS     Z2, Z2
+	VMULPS.BCST   (BX), Z2, Z2
+	VMULPS        Z5, Z2, Z2
+	VMULPS.BCST   (R12), Z6, Z4
+	VSUBPS        Z4, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	VCVTDQ2PS     Z3, Z3
+	VMULPS.BCST   4(BX), Z3, Z3
+	VMULPS        Z5, Z3, Z3
+	VMULPS.BCST   4(R12), Z6, Z4
+	VSUBPS        Z4, Z3, Z3
+	VADDPS        Z3, Z1, Z1
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+64, R10
+	ADDQ          $+16, R11
+	ADDQ          $+8, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min1x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min1x4AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPBROADCASTD  8(R11), Z5
+	VPBROADCASTD  16(R11), Z6
+	VPBROADCASTD  24(R11), Z7
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z8
+	VPDPBUSD.BCST (R10), Z8, Z4
+	VPDPBUSD.BCST 4(R10), Z8, Z5
+	VPDPBUSD.BCST 8(R10), Z8, Z6
+	VPDPBUSD.BCST 12(R10), Z8, Z7
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z8
+	VPDPBUSD.BCST 16(R10), Z8, Z4
+	VPDPBUSD.BCST 20(R10), Z8, Z5
+	VPDPBUSD.BCST 24(R10), Z8, Z6
+	VPDPBUSD.BCST 28(R10), Z8, Z7
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z8
+	VPDPBUSD.BCST 32(R10), Z8, Z4
+	VPDPBUSD.BCST 36(R10), Z8, Z5
+	VPDPBUSD.BCST 40(R10), Z8, Z6
+	VPDPBUSD.BCST 44(R10), Z8, Z7
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z8
+	VPDPBUSD.BCST 48(R10), Z8, Z4
+	VPDPBUSD.BCST 52(R10), Z8, Z5
+	VPDPBUSD.BCST 56(R10), Z8, Z6
+	VPDPBUSD.BCST 60(R10), Z8, Z7
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z8
+	VPDPBUSD.BCST 64(R10), Z8, Z4
+	VPDPBUSD.BCST 68(R10), Z8, Z5
+	VPDPBUSD.BCST 72(R10), Z8, Z6
+	VPDPBUSD.BCST 76(R10), Z8, Z7
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z8
+	VPDPBUSD.BCST 80(R10), Z8, Z4
+	VPDPBUSD.BCST 84(R10), Z8, Z5
+	VPDPBUSD.BCST 88(R10), Z8, Z6
+	VPDPBUSD.BCST 92(R10), Z8, Z7
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z8
+	VPDPBUSD.BCST 96(R10), Z8, Z4
+	VPDPBUSD.BCST 100(R10), Z8, Z5
+	VPDPBUSD.BCST 104(R10), Z8, Z6
+	VPDPBUSD.BCST 108(R10), Z8, Z7
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    576(R8)
+	PREFETCHT1    8768(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z8
+	VPDPBUSD.BCST 112(R10), Z8, Z4
+	VPDPBUSD.BCST 116(R10), Z8, Z5
+	VPDPBUSD.BCST 120(R10), Z8, Z6
+	VPDPBUSD.BCST 124(R10), Z8, Z7
+	VMOVUPS       (DI), Z9
+	VMOVUPS       64(DI), Z10
+	VCVTDQ2PS     Z4, Z4
+	VMULPS.BCST   (BX), Z4, Z4
+	VMULPS        Z9, Z4, Z4
+	VMULPS.BCST   (R12), Z10, Z8
+	VSUBPS        Z8, Z4, Z4
+	VADDPS        Z4, Z0, Z0
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   4(BX), Z5, Z5
+	VMULPS        Z9, Z5, Z5
+	VMULPS.BCST   4(R12), Z10, Z8
+	VSUBPS        Z8, Z5, Z5
+	VADDPS        Z5, Z1, Z1
+	VCVTDQ2PS     Z6, Z6
+	VMULPS.BCST   8(BX), Z6, Z6
+	VMULPS        Z9, Z6, Z6
+	VMULPS.BCST   8(R12), Z10, Z8
+	VSUBPS        Z8, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VCVTDQ2PS     Z7, Z7
+	VMULPS.BCST   12(BX), Z7, Z7
+	VMULPS        Z9, Z7, Z7
+	VMULPS.BCST   12(R12), Z10, Z8
+	VSUBPS        Z8, Z7, Z7
+	VADDPS        Z7, Z3, Z3
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+128, R10
+	ADDQ          $+32, R11
+	ADDQ          $+16, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min1x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min1x8AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPBROADCASTD  16(R11), Z10
+	VPBROADCASTD  24(R11), Z11
+	VPBROADCASTD  32(R11), Z12
+	VPBROADCASTD  40(R11), Z13
+	VPBROADCASTD  48(R11), Z14
+	VPBROADCASTD  56(R11), Z15
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z16
+	VPDPBUSD.BCST (R10), Z16, Z8
+	VPDPBUSD.BCST 4(R10), Z16, Z9
+	VPDPBUSD.BCST 8(R10), Z16, Z10
+	VPDPBUSD.BCST 12(R10), Z16, Z11
+	VPDPBUSD.BCST 16(R10), Z16, Z12
+	VPDPBUSD.BCST 20(R10), Z16, Z13
+	VPDPBUSD.BCST 24(R10), Z16, Z14
+	VPDPBUSD.BCST 28(R10), Z16, Z15
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z16
+	VPDPBUSD.BCST 32(R10), Z16, Z8
+	VPDPBUSD.BCST 36(R10), Z16, Z9
+	VPDPBUSD.BCST 40(R10), Z16, Z10
+	VPDPBUSD.BCST 44(R10), Z16, Z11
+	VPDPBUSD.BCST 48(R10), Z16, Z12
+	VPDPBUSD.BCST 52(R10), Z16, Z13
+	VPDPBUSD.BCST 56(R10), Z16, Z14
+	VPDPBUSD.BCST 60(R10), Z16, Z15
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z16
+	VPDPBUSD.BCST 64(R10), Z16, Z8
+	VPDPBUSD.BCST 68(R10), Z16, Z9
+	VPDPBUSD.BCST 72(R10), Z16, Z10
+	VPDPBUSD.BCST 76(R10), Z16, Z11
+	VPDPBUSD.BCST 80(R10), Z16, Z12
+	VPDPBUSD.BCST 84(R10), Z16, Z13
+	VPDPBUSD.BCST 88(R10), Z16, Z14
+	VPDPBUSD.BCST 92(R10), Z16, Z15
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z16
+	VPDPBUSD.BCST 96(R10), Z16, Z8
+	VPDPBUSD.BCST 100(R10), Z16, Z9
+	VPDPBUSD.BCST 104(R10), Z16, Z10
+	VPDPBUSD.BCST 108(R10), Z16, Z11
+	VPDPBUSD.BCST 112(R10), Z16, Z12
+	VPDPBUSD.BCST 116(R10), Z16, Z13
+	VPDPBUSD.BCST 120(R10), Z16, Z14
+	VPDPBUSD.BCST 124(R10), Z16, Z15
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z16
+	VPDPBUSD.BCST 128(R10), Z16, Z8
+	VPDPBUSD.BCST 132(R10), Z16, Z9
+	VPDPBUSD.BCST 136(R10), Z16, Z10
+	VPDPBUSD.BCST 140(R10), Z16, Z11
+	VPDPBUSD.BCST 144(R10), Z16, Z12
+	VPDPBUSD.BCST 148(R10), Z16, Z13
+	VPDPBUSD.BCST 152(R10), Z16, Z14
+	VPDPBUSD.BCST 156(R10), Z16, Z15
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z16
+	VPDPBUSD.BCST 160(R10), Z16, Z8
+	VPDPBUSD.BCST 164(R10), Z16, Z9
+	VPDPBUSD.BCST 168(R10), Z16, Z10
+	VPDPBUSD.BCST 172(R10), Z16, Z11
+	VPDPBUSD.BCST 176(R10), Z16, Z12
+	VPDPBUSD.BCST 180(R10), Z16, Z13
+	VPDPBUSD.BCST 184(R10), Z16, Z14
+	VPDPBUSD.BCST 188(R10), Z16, Z15
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z16
+	VPDPBUSD.BCST 192(R10), Z16, Z8
+	VPDPBUSD.BCST 196(R10), Z16, Z9
+	VPDPBUSD.BCST 200(R10), Z16, Z10
+	VPDPBUSD.BCST 204(R10), Z16, Z11
+	VPDPBUSD.BCST 208(R10), Z16, Z12
+	VPDPBUSD.BCST 212(R10), Z16, Z13
+	VPDPBUSD.BCST 216(R10), Z16, Z14
+	VPDPBUSD.BCST 220(R10), Z16, Z15
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    576(R8)
+	VMOVDQU64     448(SI), Z16
+	VPDPBUSD.BCST 224(R10), Z16, Z8
+	VPDPBUSD.BCST 228(R10), Z16, Z9
+	VPDPBUSD.BCST 232(R10), Z16, Z10
+	VPDPBUSD.BCST 236(R10), Z16, Z11
+	VPDPBUSD.BCST 240(R10), Z16, Z12
+	VPDPBUSD.BCST 244(R10), Z16, Z13
+	VPDPBUSD.BCST 248(R10), Z16, Z14
+	VPDPBUSD.BCST 252(R10), Z16, Z15
+	VMOVUPS       (DI), Z17
+	VMOVUPS       64(DI), Z18
+	VCVTDQ2PS     Z8, Z8
+	VMULPS.BCST   (BX), Z8, Z8
+	VMULPS        Z17, Z8, Z8
+	VMULPS.BCST   (R12), Z18, Z16
+	VSUBPS        Z16, Z8, Z8
+	VADDPS        Z8, Z0, Z0
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   4(BX), Z9, Z9
+	VMULPS        Z17, Z9, Z9
+	VMULPS.BCST   4(R12), Z18, Z16
+	VSUBPS        Z16, Z9, Z9
+	VADDPS        Z9, Z1, Z1
+	VCVTDQ2PS     Z10, Z10
+	VMULPS.BCST   8(BX), Z10, Z10
+	VMULPS        Z17, Z10, Z10
+	VMULPS.BCST   8(R12), Z18, Z16
+	VSUBPS        Z16, Z10, Z10
+	VADDPS        Z10, Z2, Z2
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   12(BX), Z11, Z11
+	VMULPS        Z17, Z11, Z11
+	VMULPS.BCST   12(R12), Z18, Z16
+	VSUBPS        Z16, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   16(BX), Z12, Z12
+	VMULPS        Z17, Z12, Z12
+	VMULPS.BCST   16(R12), Z18, Z16
+	VSUBPS        Z16, Z12, Z12
+	VADDPS        Z12, Z4, Z4
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   20(BX), Z13, Z13
+	VMULPS        Z17, Z13, Z13
+	VMULPS.BCST   20(R12), Z18, Z16
+	VSUBPS        Z16, Z13, Z13
+	VADDPS        Z13, Z5, Z5
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   24(BX), Z14, Z14
+	VMULPS        Z17, Z14, Z14
+	VMULPS.BCST   24(R12), Z18, Z16
+	VSUBPS        Z16, Z14, Z14
+	VADDPS        Z14, Z6, Z6
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   28(BX), Z15, Z15
+	VMULPS        Z17, Z15, Z15
+	VMULPS.BCST   28(R12), Z18, Z16
+	VSUBPS        Z16, Z15, Z15
+	VADDPS        Z15, Z7, Z7
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+256, R10
+	ADDQ          $+64, R11
+	ADDQ          $+32, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min1x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min1x12AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z12
+	VPBROADCASTD  8(R11), Z13
+	VPBROADCASTD  16(R11), Z14
+	VPBROADCASTD  24(R11), Z15
+	VPBROADCASTD  32(R11), Z16
+	VPBROADCASTD  40(R11), Z17
+	VPBROADCASTD  48(R11), Z18
+	VPBROADCASTD  56(R11), Z19
+	VPBROADCASTD  64(R11), Z20
+	VPBROADCASTD  72(R11), Z21
+	VPBROADCASTD  80(R11), Z22
+	VPBROADCASTD  88(R11), Z23
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z24
+	VPDPBUSD.BCST (R10), Z24, Z12
+	VPDPBUSD.BCST 4(R10), Z24, Z13
+	VPDPBUSD.BCST 8(R10), Z24, Z14
+	VPDPBUSD.BCST 12(R10), Z24, Z15
+	VPDPBUSD.BCST 16(R10), Z24, Z16
+	VPDPBUSD.BCST 20(R10), Z24, Z17
+	VPDPBUSD.BCST 24(R10), Z24, Z18
+	VPDPBUSD.BCST 28(R10), Z24, Z19
+	VPDPBUSD.BCST 32(R10), Z24, Z20
+	VPDPBUSD.BCST 36(R10), Z24, Z21
+	VPDPBUSD.BCST 40(R10), Z24, Z22
+	VPDPBUSD.BCST 44(R10), Z24, Z23
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z24
+	VPDPBUSD.BCST 48(R10), Z24, Z12
+	VPDPBUSD.BCST 52(R10), Z24, Z13
+	VPDPBUSD.BCST 56(R10), Z24, Z14
+	VPDPBUSD.BCST 60(R10), Z24, Z15
+	VPDPBUSD.BCST 64(R10), Z24, Z16
+	VPDPBUSD.BCST 68(R10), Z24, Z17
+	VPDPBUSD.BCST 72(R10), Z24, Z18
+	VPDPBUSD.BCST 76(R10), Z24, Z19
+	VPDPBUSD.BCST 80(R10), Z24, Z20
+	VPDPBUSD.BCST 84(R10), Z24, Z21
+	VPDPBUSD.BCST 88(R10), Z24, Z22
+	VPDPBUSD.BCST 92(R10), Z24, Z23
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z24
+	VPDPBUSD.BCST 96(R10), Z24, Z12
+	VPDPBUSD.BCST 100(R10), Z24, Z13
+	VPDPBUSD.BCST 104(R10), Z24, Z14
+	VPDPBUSD.BCST 108(R10), Z24, Z15
+	VPDPBUSD.BCST 112(R10), Z24, Z16
+	VPDPBUSD.BCST 116(R10), Z24, Z17
+	VPDPBUSD.BCST 120(R10), Z24, Z18
+	VPDPBUSD.BCST 124(R10), Z24, Z19
+	VPDPBUSD.BCST 128(R10), Z24, Z20
+	VPDPBUSD.BCST 132(R10), Z24, Z21
+	VPDPBUSD.BCST 136(R10), Z24, Z22
+	VPDPBUSD.BCST 140(R10), Z24, Z23
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z24
+	VPDPBUSD.BCST 144(R10), Z24, Z12
+	VPDPBUSD.BCST 148(R10), Z24, Z13
+	VPDPBUSD.BCST 152(R10), Z24, Z14
+	VPDPBUSD.BCST 156(R10), Z24, Z15
+	VPDPBUSD.BCST 160(R10), Z24, Z16
+	VPDPBUSD.BCST 164(R10), Z24, Z17
+	VPDPBUSD.BCST 168(R10), Z24, Z18
+	VPDPBUSD.BCST 172(R10), Z24, Z19
+	VPDPBUSD.BCST 176(R10), Z24, Z20
+	VPDPBUSD.BCST 180(R10), Z24, Z21
+	VPDPBUSD.BCST 184(R10), Z24, Z22
+	VPDPBUSD.BCST 188(R10), Z24, Z23
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z24
+	VPDPBUSD.BCST 192(R10), Z24, Z12
+	VPDPBUSD.BCST 196(R10), Z24, Z13
+	VPDPBUSD.BCST 200(R10), Z24, Z14
+	VPDPBUSD.BCST 204(R10), Z24, Z15
+	VPDPBUSD.BCST 208(R10), Z24, Z16
+	VPDPBUSD.BCST 212(R10), Z24, Z17
+	VPDPBUSD.BCST 216(R10), Z24, Z18
+	VPDPBUSD.BCST 220(R10), Z24, Z19
+	VPDPBUSD.BCST 224(R10), Z24, Z20
+	VPDPBUSD.BCST 228(R10), Z24, Z21
+	VPDPBUSD.BCST 232(R10), Z24, Z22
+	VPDPBUSD.BCST 236(R10), Z24, Z23
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z24
+	VPDPBUSD.BCST 240(R10), Z24, Z12
+	VPDPBUSD.BCST 244(R10), Z24, Z13
+	VPDPBUSD.BCST 248(R10), Z24, Z14
+	VPDPBUSD.BCST 252(R10), Z24, Z15
+	VPDPBUSD.BCST 256(R10), Z24, Z16
+	VPDPBUSD.BCST 260(R10), Z24, Z17
+	VPDPBUSD.BCST 264(R10), Z24, Z18
+	VPDPBUSD.BCST 268(R10), Z24, Z19
+	VPDPBUSD.BCST 272(R10), Z24, Z20
+	VPDPBUSD.BCST 276(R10), Z24, Z21
+	VPDPBUSD.BCST 280(R10), Z24, Z22
+	VPDPBUSD.BCST 284(R10), Z24, Z23
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z24
+	VPDPBUSD.BCST 288(R10), Z24, Z12
+	VPDPBUSD.BCST 292(R10), Z24, Z13
+	VPDPBUSD.BCST 296(R10), Z24, Z14
+	VPDPBUSD.BCST 300(R10), Z24, Z15
+	VPDPBUSD.BCST 304(R10), Z24, Z16
+	VPDPBUSD.BCST 308(R10), Z24, Z17
+	VPDPBUSD.BCST 312(R10), Z24, Z18
+	VPDPBUSD.BCST 316(R10), Z24, Z19
+	VPDPBUSD.BCST 320(R10), Z24, Z20
+	VPDPBUSD.BCST 324(R10), Z24, Z21
+	VPDPBUSD.BCST 328(R10), Z24, Z22
+	VPDPBUSD.BCST 332(R10), Z24, Z23
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    576(R8)
+	VMOVDQU64     448(SI), Z24
+	VPDPBUSD.BCST 336(R10), Z24, Z12
+	VPDPBUSD.BCST 340(R10), Z24, Z13
+	VPDPBUSD.BCST 344(R10), Z24, Z14
+	VPDPBUSD.BCST 348(R10), Z24, Z15
+	VPDPBUSD.BCST 352(R10), Z24, Z16
+	VPDPBUSD.BCST 356(R10), Z24, Z17
+	VPDPBUSD.BCST 360(R10), Z24, Z18
+	VPDPBUSD.BCST 364(R10), Z24, Z19
+	VPDPBUSD.BCST 368(R10), Z24, Z20
+	VPDPBUSD.BCST 372(R10), Z24, Z21
+	VPDPBUSD.BCST 376(R10), Z24, Z22
+	VPDPBUSD.BCST 380(R10), Z24, Z23
+	VMOVUPS       (DI), Z25
+	VMOVUPS       64(DI), Z26
+	VCVTDQ2PS     Z12, Z12
+	VMULPS.BCST   (BX), Z12, Z12
+	VMULPS        Z25, Z12, Z12
+	VMULPS.BCST   (R12), Z26, Z24
+	VSUBPS        Z24, Z12, Z12
+	VADDPS        Z12, Z0, Z0
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   4(BX), Z13, Z13
+	VMULPS        Z25, Z13, Z13
+	VMULPS.BCST   4(R12), Z26, Z24
+	VSUBPS        Z24, Z13, Z13
+	VADDPS        Z13, Z1, Z1
+	VCVTDQ2PS     Z14, Z14
+	VMULPS.BCST   8(BX), Z14, Z14
+	VMULPS        Z25, Z14, Z14
+	VMULPS.BCST   8(R12), Z26, Z24
+	VSUBPS        Z24, Z14, Z14
+	VADDPS        Z14, Z2, Z2
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   12(BX), Z15, Z15
+	VMULPS        Z25, Z15, Z15
+	VMULPS.BCST   12(R12), Z26, Z24
+	VSUBPS        Z24, Z15, Z15
+	VADDPS        Z15, Z3, Z3
+	VCVTDQ2PS     Z16, Z16
+	VMULPS.BCST   16(BX), Z16, Z16
+	VMULPS        Z25, Z16, Z16
+	VMULPS.BCST   16(R12), Z26, Z24
+	VSUBPS        Z24, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VCVTDQ2PS     Z17, Z17
+	VMULPS.BCST   20(BX), Z17, Z17
+	VMULPS        Z25, Z17, Z17
+	VMULPS.BCST   20(R12), Z26, Z24
+	VSUBPS        Z24, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	VCVTDQ2PS     Z18, Z18
+	VMULPS.BCST   24(BX), Z18, Z18
+	VMULPS        Z25, Z18, Z18
+	VMULPS.BCST   24(R12), Z26, Z24
+	VSUBPS        Z24, Z18, Z18
+	VADDPS        Z18, Z6, Z6
+	VCVTDQ2PS     Z19, Z19
+	VMULPS.BCST   28(BX), Z19, Z19
+	VMULPS        Z25, Z19, Z19
+	VMULPS.BCST   28(R12), Z26, Z24
+	VSUBPS        Z24, Z19, Z19
+	VADDPS        Z19, Z7, Z7
+	VCVTDQ2PS     Z20, Z20
+	VMULPS.BCST   32(BX), Z20, Z20
+	VMULPS        Z25, Z20, Z20
+	VMULPS.BCST   32(R12), Z26, Z24
+	VSUBPS        Z24, Z20, Z20
+	VADDPS        Z20, Z8, Z8
+	VCVTDQ2PS     Z21, Z21
+	VMULPS.BCST   36(BX), Z21, Z21
+	VMULPS        Z25, Z21, Z21
+	VMULPS.BCST   36(R12), Z26, Z24
+	VSUBPS        Z24, Z21, Z21
+	VADDPS        Z21, Z9, Z9
+	VCVTDQ2PS     Z22, Z22
+	VMULPS.BCST   40(BX), Z22, Z22
+	VMULPS        Z25, Z22, Z22
+	VMULPS.BCST   40(R12), Z26, Z24
+	VSUBPS        Z24, Z22, Z22
+	VADDPS        Z22, Z10, Z10
+	VCVTDQ2PS     Z23, Z23
+	VMULPS.BCST   44(BX), Z23, Z23
+	VMULPS        Z25, Z23, Z23
+	VMULPS.BCST   44(R12), Z26, Z24
+	VSUBPS        Z24, Z23, Z23
+	VADDPS        Z23, Z11, Z11
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+384, R10
+	ADDQ          $+96, R11
+	ADDQ          $+48, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z8, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z9, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z10, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z11, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min2x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min2x1AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z1
+	VPXORD        Z2, Z2, Z2
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT1    24576(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z3
+	VPDPBUSD.BCST (R10), Z3, Z1
+	VPDPBUSD.BCST 4(R10), Z3, Z2
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT1    24640(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z3
+	VPDPBUSD.BCST 8(R10), Z3, Z1
+	VPDPBUSD.BCST 12(R10), Z3, Z2
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT1    24704(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z3
+	VPDPBUSD.BCST 16(R10), Z3, Z1
+	VPDPBUSD.BCST 20(R10), Z3, Z2
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT1    24768(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z3
+	VPDPBUSD.BCST 24(R10), Z3, Z1
+	VPDPBUSD.BCST 28(R10), Z3, Z2
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT1    24832(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z3
+	VPDPBUSD.BCST 32(R10), Z3, Z1
+	VPDPBUSD.BCST 36(R10), Z3, Z2
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT1    24896(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z3
+	VPDPBUSD.BCST 40(R10), Z3, Z1
+	VPDPBUSD.BCST 44(R10), Z3, Z2
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT1    24960(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z3
+	VPDPBUSD.BCST 48(R10), Z3, Z1
+	VPDPBUSD.BCST 52(R10), Z3, Z2
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    25024(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT1    25088(R8)
+	PREFETCHT1    576(R8)
+	PREFETCHT1    8768(R8)
+	PREFETCHT1    16960(R8)
+	PREFETCHT1    25152(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z3
+	VPDPBUSD.BCST 56(R10), Z3, Z1
+	VPDPBUSD.BCST 60(R10), Z3, Z2
+	VMOVUPS       (DI), Z3
+	VMOVUPS       64(DI), Z4
+	VPSLLD        $0x08, Z2, Z2
+	VPADDD        Z1, Z2, Z2
+	VCVTDQ2PS     Z2, Z2
+	VMULPS.BCST   (BX), Z2, Z2
+	VMULPS        Z3, Z2, Z2
+	VMULPS.BCST   (R12), Z4, Z3
+	VSUBPS        Z3, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+64, R10
+	ADDQ          $+8, R11
+	ADDQ          $+4, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min2x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min2x2AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z2
+	VPXORD        Z3, Z3, Z3
+	VPBROADCASTD  8(R11), Z4
+	VPXORD        Z5, Z5, Z5
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z6
+	VPDPBUSD.BCST (R10), Z6, Z2
+	VPDPBUSD.BCST 4(R10), Z6, Z3
+	VPDPBUSD.BCST 8(R10), Z6, Z4
+	VPDPBUSD.BCST 12(R10), Z6, Z5
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z6
+	VPDPBUSD.BCST 16(R10), Z6, Z2
+	VPDPBUSD.BCST 20(R10), Z6, Z3
+	VPDPBUSD.BCST 24(R10), Z6, Z4
+	VPDPBUSD.BCST 28(R10), Z6, Z5
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z6
+	VPDPBUSD.BCST 32(R10), Z6, Z2
+	VPDPBUSD.BCST 36(R10), Z6, Z3
+	VPDPBUSD.BCST 40(R10), Z6, Z4
+	VPDPBUSD.BCST 44(R10), Z6, Z5
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z6
+	VPDPBUSD.BCST 48(R10), Z6, Z2
+	VPDPBUSD.BCST 52(R10), Z6, Z3
+	VPDPBUSD.BCST 56(R10), Z6, Z4
+	VPDPBUSD.BCST 60(R10), Z6, Z5
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z6
+	VPDPBUSD.BCST 64(R10), Z6, Z2
+	VPDPBUSD.BCST 68(R10), Z6, Z3
+	VPDPBUSD.BCST 72(R10), Z6, Z4
+	VPDPBUSD.BCST 76(R10), Z6, Z5
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z6
+	VPDPBUSD.BCST 80(R10), Z6, Z2
+	VPDPBUSD.BCST 84(R10), Z6, Z3
+	VPDPBUSD.BCST 88(R10), Z6, Z4
+	VPDPBUSD.BCST 92(R10), Z6, Z5
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z6
+	VPDPBUSD.BCST 96(R10), Z6, Z2
+	VPDPBUSD.BCST 100(R10), Z6, Z3
+	VPDPBUSD.BCST 104(R10), Z6, Z4
+	VPDPBUSD.BCST 108(R10), Z6, Z5
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    576(R8)
+	PREFETCHT1    8768(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z6
+	VPDPBUSD.BCST 112(R10), Z6, Z2
+	VPDPBUSD.BCST 116(R10), Z6, Z3
+	VPDPBUSD.BCST 120(R10), Z6, Z4
+	VPDPBUSD.BCST 124(R10), Z6, Z5
+	VMOVUPS       (DI), Z7
+	VMOVUPS       64(DI), Z8
+	VPSLLD        $0x08, Z3, Z3
+	VPADDD        Z2, Z3, Z3
+	VCVTDQ2PS     Z3, Z3
+	VMULPS.BCST   (BX), Z3, Z3
+	VMULPS        Z7, Z3, Z3
+	VMULPS.BCST   (R12), Z8, Z6
+	VSUBPS        Z6, Z3, Z3
+	VADDPS        Z3, Z0, Z0
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z4, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   4(BX), Z5, Z5
+	VMULPS        Z7, Z5, Z5
+	VMULPS.BCST   4(R12), Z8, Z6
+	VSUBPS        Z6, Z5, Z5
+	VADDPS        Z5, Z1, Z1
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+128, R10
+	ADDQ          $+16, R11
+	ADDQ          $+8, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min2x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min2x4AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPXORD        Z5, Z5, Z5
+	VPBROADCASTD  8(R11), Z6
+	VPXORD        Z7, Z7, Z7
+	VPBROADCASTD  16(R11), Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  24(R11), Z10
+	VPXORD        Z11, Z11, Z11
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z12
+	VPDPBUSD.BCST (R10), Z12, Z4
+	VPDPBUSD.BCST 4(R10), Z12, Z5
+	VPDPBUSD.BCST 8(R10), Z12, Z6
+	VPDPBUSD.BCST 12(R10), Z12, Z7
+	VPDPBUSD.BCST 16(R10), Z12, Z8
+	VPDPBUSD.BCST 20(R10), Z12, Z9
+	VPDPBUSD.BCST 24(R10), Z12, Z10
+	VPDPBUSD.BCST 28(R10), Z12, Z11
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z12
+	VPDPBUSD.BCST 32(R10), Z12, Z4
+	VPDPBUSD.BCST 36(R10), Z12, Z5
+	VPDPBUSD.BCST 40(R10), Z12, Z6
+	VPDPBUSD.BCST 44(R10), Z12, Z7
+	VPDPBUSD.BCST 48(R10), Z12, Z8
+	VPDPBUSD.BCST 52(R10), Z12, Z9
+	VPDPBUSD.BCST 56(R10), Z12, Z10
+	VPDPBUSD.BCST 60(R10), Z12, Z11
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z12
+	VPDPBUSD.BCST 64(R10), Z12, Z4
+	VPDPBUSD.BCST 68(R10), Z12, Z5
+	VPDPBUSD.BCST 72(R10), Z12, Z6
+	VPDPBUSD.BCST 76(R10), Z12, Z7
+	VPDPBUSD.BCST 80(R10), Z12, Z8
+	VPDPBUSD.BCST 84(R10), Z12, Z9
+	VPDPBUSD.BCST 88(R10), Z12, Z10
+	VPDPBUSD.BCST 92(R10), Z12, Z11
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z12
+	VPDPBUSD.BCST 96(R10), Z12, Z4
+	VPDPBUSD.BCST 100(R10), Z12, Z5
+	VPDPBUSD.BCST 104(R10), Z12, Z6
+	VPDPBUSD.BCST 108(R10), Z12, Z7
+	VPDPBUSD.BCST 112(R10), Z12, Z8
+	VPDPBUSD.BCST 116(R10), Z12, Z9
+	VPDPBUSD.BCST 120(R10), Z12, Z10
+	VPDPBUSD.BCST 124(R10), Z12, Z11
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z12
+	VPDPBUSD.BCST 128(R10), Z12, Z4
+	VPDPBUSD.BCST 132(R10), Z12, Z5
+	VPDPBUSD.BCST 136(R10), Z12, Z6
+	VPDPBUSD.BCST 140(R10), Z12, Z7
+	VPDPBUSD.BCST 144(R10), Z12, Z8
+	VPDPBUSD.BCST 148(R10), Z12, Z9
+	VPDPBUSD.BCST 152(R10), Z12, Z10
+	VPDPBUSD.BCST 156(R10), Z12, Z11
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z12
+	VPDPBUSD.BCST 160(R10), Z12, Z4
+	VPDPBUSD.BCST 164(R10), Z12, Z5
+	VPDPBUSD.BCST 168(R10), Z12, Z6
+	VPDPBUSD.BCST 172(R10), Z12, Z7
+	VPDPBUSD.BCST 176(R10), Z12, Z8
+	VPDPBUSD.BCST 180(R10), Z12, Z9
+	VPDPBUSD.BCST 184(R10), Z12, Z10
+	VPDPBUSD.BCST 188(R10), Z12, Z11
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z12
+	VPDPBUSD.BCST 192(R10), Z12, Z4
+	VPDPBUSD.BCST 196(R10), Z12, Z5
+	VPDPBUSD.BCST 200(R10), Z12, Z6
+	VPDPBUSD.BCST 204(R10), Z12, Z7
+	VPDPBUSD.BCST 208(R10), Z12, Z8
+	VPDPBUSD.BCST 212(R10), Z12, Z9
+	VPDPBUSD.BCST 216(R10), Z12, Z10
+	VPDPBUSD.BCST 220(R10), Z12, Z11
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    576(R8)
+	VMOVDQU64     448(SI), Z12
+	VPDPBUSD.BCST 224(R10), Z12, Z4
+	VPDPBUSD.BCST 228(R10), Z12, Z5
+	VPDPBUSD.BCST 232(R10), Z12, Z6
+	VPDPBUSD.BCST 236(R10), Z12, Z7
+	VPDPBUSD.BCST 240(R10), Z12, Z8
+	VPDPBUSD.BCST 244(R10), Z12, Z9
+	VPDPBUSD.BCST 248(R10), Z12, Z10
+	VPDPBUSD.BCST 252(R10), Z12, Z11
+	VMOVUPS       (DI), Z13
+	VMOVUPS       64(DI), Z14
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z4, Z5, Z5
+	VCVTDQ2PS     Z5, Z5
+	VMULPS.BCST   (BX), Z5, Z5
+	VMULPS        Z13, Z5, Z5
+	VMULPS.BCST   (R12), Z14, Z12
+	VSUBPS        Z12, Z5, Z5
+	VADDPS        Z5, Z0, Z0
+	VPSLLD        $0x08, Z7, Z7
+	VPADDD        Z6, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VMULPS.BCST   4(BX), Z7, Z7
+	VMULPS        Z13, Z7, Z7
+	VMULPS.BCST   4(R12), Z14, Z12
+	VSUBPS        Z12, Z7, Z7
+	VADDPS        Z7, Z1, Z1
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   8(BX), Z9, Z9
+	VMULPS        Z13, Z9, Z9
+	VMULPS.BCST   8(R12), Z14, Z12
+	VSUBPS        Z12, Z9, Z9
+	VADDPS        Z9, Z2, Z2
+	VPSLLD        $0x08, Z11, Z11
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   12(BX), Z11, Z11
+	VMULPS        Z13, Z11, Z11
+	VMULPS.BCST   12(R12), Z14, Z12
+	VSUBPS        Z12, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+256, R10
+	ADDQ          $+32, R11
+	ADDQ          $+16, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min2x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min2x8AVX512(SB), NOSPLIT, $0-80
+	MOVQ dst+0(FP), AX
+	MOVQ w+16(FP), CX
+	MOVQ blocks+64(FP), DX
+	MOVQ steps+56(FP), BX
+
+block:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  8(R11), Z10
+	VPXORD        Z11, Z11, Z11
+	VPBROADCASTD  16(R11), Z12
+	VPXORD        Z13, Z13, Z13
+	VPBROADCASTD  24(R11), Z14
+	VPXORD        Z15, Z15, Z15
+	VPBROADCASTD  32(R11), Z16
+	VPXORD        Z17, Z17, Z17
+	VPBROADCASTD  40(R11), Z18
+	VPXORD        Z19, Z19, Z19
+	VPBROADCASTD  48(R11), Z20
+	VPXORD        Z21, Z21, Z21
+	VPBROADCASTD  56(R11), Z22
+	VPXORD        Z23, Z23, Z23
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z24
+	VPDPBUSD.BCST (R10), Z24, Z8
+	VPDPBUSD.BCST 4(R10), Z24, Z9
+	VPDPBUSD.BCST 8(R10), Z24, Z10
+	VPDPBUSD.BCST 12(R10), Z24, Z11
+	VPDPBUSD.BCST 16(R10), Z24, Z12
+	VPDPBUSD.BCST 20(R10), Z24, Z13
+	VPDPBUSD.BCST 24(R10), Z24, Z14
+	VPDPBUSD.BCST 28(R10), Z24, Z15
+	VPDPBUSD.BCST 32(R10), Z24, Z16
+	VPDPBUSD.BCST 36(R10), Z24, Z17
+	VPDPBUSD.BCST 40(R10), Z24, Z18
+	VPDPBUSD.BCST 44(R10), Z24, Z19
+	VPDPBUSD.BCST 48(R10), Z24, Z20
+	VPDPBUSD.BCST 52(R10), Z24, Z21
+	VPDPBUSD.BCST 56(R10), Z24, Z22
+	VPDPBUSD.BCST 60(R10), Z24, Z23
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z24
+	VPDPBUSD.BCST 64(R10), Z24, Z8
+	VPDPBUSD.BCST 68(R10), Z24, Z9
+	VPDPBUSD.BCST 72(R10), Z24, Z10
+	VPDPBUSD.BCST 76(R10), Z24, Z11
+	VPDPBUSD.BCST 80(R10), Z24, Z12
+	VPDPBUSD.BCST 84(R10), Z24, Z13
+	VPDPBUSD.BCST 88(R10), Z24, Z14
+	VPDPBUSD.BCST 92(R10), Z24, Z15
+	VPDPBUSD.BCST 96(R10), Z24, Z16
+	VPDPBUSD.BCST 100(R10), Z24, Z17
+	VPDPBUSD.BCST 104(R10), Z24, Z18
+	VPDPBUSD.BCST 108(R10), Z24, Z19
+	VPDPBUSD.BCST 112(R10), Z24, Z20
+	VPDPBUSD.BCST 116(R10), Z24, Z21
+	VPDPBUSD.BCST 120(R10), Z24, Z22
+	VPDPBUSD.BCST 124(R10), Z24, Z23
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z24
+	VPDPBUSD.BCST 128(R10), Z24, Z8
+	VPDPBUSD.BCST 132(R10), Z24, Z9
+	VPDPBUSD.BCST 136(R10), Z24, Z10
+	VPDPBUSD.BCST 140(R10), Z24, Z11
+	VPDPBUSD.BCST 144(R10), Z24, Z12
+	VPDPBUSD.BCST 148(R10), Z24, Z13
+	VPDPBUSD.BCST 152(R10), Z24, Z14
+	VPDPBUSD.BCST 156(R10), Z24, Z15
+	VPDPBUSD.BCST 160(R10), Z24, Z16
+	VPDPBUSD.BCST 164(R10), Z24, Z17
+	VPDPBUSD.BCST 168(R10), Z24, Z18
+	VPDPBUSD.BCST 172(R10), Z24, Z19
+	VPDPBUSD.BCST 176(R10), Z24, Z20
+	VPDPBUSD.BCST 180(R10), Z24, Z21
+	VPDPBUSD.BCST 184(R10), Z24, Z22
+	VPDPBUSD.BCST 188(R10), Z24, Z23
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z24
+	VPDPBUSD.BCST 192(R10), Z24, Z8
+	VPDPBUSD.BCST 196(R10), Z24, Z9
+	VPDPBUSD.BCST 200(R10), Z24, Z10
+	VPDPBUSD.BCST 204(R10), Z24, Z11
+	VPDPBUSD.BCST 208(R10), Z24, Z12
+	VPDPBUSD.BCST 212(R10), Z24, Z13
+	VPDPBUSD.BCST 216(R10), Z24, Z14
+	VPDPBUSD.BCST 220(R10), Z24, Z15
+	VPDPBUSD.BCST 224(R10), Z24, Z16
+	VPDPBUSD.BCST 228(R10), Z24, Z17
+	VPDPBUSD.BCST 232(R10), Z24, Z18
+	VPDPBUSD.BCST 236(R10), Z24, Z19
+	VPDPBUSD.BCST 240(R10), Z24, Z20
+	VPDPBUSD.BCST 244(R10), Z24, Z21
+	VPDPBUSD.BCST 248(R10), Z24, Z22
+	VPDPBUSD.BCST 252(R10), Z24, Z23
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z24
+	VPDPBUSD.BCST 256(R10), Z24, Z8
+	VPDPBUSD.BCST 260(R10), Z24, Z9
+	VPDPBUSD.BCST 264(R10), Z24, Z10
+	VPDPBUSD.BCST 268(R10), Z24, Z11
+	VPDPBUSD.BCST 272(R10), Z24, Z12
+	VPDPBUSD.BCST 276(R10), Z24, Z13
+	VPDPBUSD.BCST 280(R10), Z24, Z14
+	VPDPBUSD.BCST 284(R10), Z24, Z15
+	VPDPBUSD.BCST 288(R10), Z24, Z16
+	VPDPBUSD.BCST 292(R10), Z24, Z17
+	VPDPBUSD.BCST 296(R10), Z24, Z18
+	VPDPBUSD.BCST 300(R10), Z24, Z19
+	VPDPBUSD.BCST 304(R10), Z24, Z20
+	VPDPBUSD.BCST 308(R10), Z24, Z21
+	VPDPBUSD.BCST 312(R10), Z24, Z22
+	VPDPBUSD.BCST 316(R10), Z24, Z23
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z24
+	VPDPBUSD.BCST 320(R10), Z24, Z8
+	VPDPBUSD.BCST 324(R10), Z24, Z9
+	VPDPBUSD.BCST 328(R10), Z24, Z10
+	VPDPBUSD.BCST 332(R10), Z24, Z11
+	VPDPBUSD.BCST 336(R10), Z24, Z12
+	VPDPBUSD.BCST 340(R10), Z24, Z13
+	VPDPBUSD.BCST 344(R10), Z24, Z14
+	VPDPBUSD.BCST 348(R10), Z24, Z15
+	VPDPBUSD.BCST 352(R10), Z24, Z16
+	VPDPBUSD.BCST 356(R10), Z24, Z17
+	VPDPBUSD.BCST 360(R10), Z24, Z18
+	VPDPBUSD.BCST 364(R10), Z24, Z19
+	VPDPBUSD.BCST 368(R10), Z24, Z20
+	VPDPBUSD.BCST 372(R10), Z24, Z21
+	VPDPBUSD.BCST 376(R10), Z24, Z22
+	VPDPBUSD.BCST 380(R10), Z24, Z23
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z24
+	VPDPBUSD.BCST 384(R10), Z24, Z8
+	VPDPBUSD.BCST 388(R10), Z24, Z9
+	VPDPBUSD.BCST 392(R10), Z24, Z10
+	VPDPBUSD.BCST 396(R10), Z24, Z11
+	VPDPBUSD.BCST 400(R10), Z24, Z12
+	VPDPBUSD.BCST 404(R10), Z24, Z13
+	VPDPBUSD.BCST 408(R10), Z24, Z14
+	VPDPBUSD.BCST 412(R10), Z24, Z15
+	VPDPBUSD.BCST 416(R10), Z24, Z16
+	VPDPBUSD.BCST 420(R10), Z24, Z17
+	VPDPBUSD.BCST 424(R10), Z24, Z18
+	VPDPBUSD.BCST 428(R10), Z24, Z19
+	VPDPBUSD.BCST 432(R10), Z24, Z20
+	VPDPBUSD.BCST 436(R10), Z24, Z21
+	VPDPBUSD.BCST 440(R10), Z24, Z22
+	VPDPBUSD.BCST 444(R10), Z24, Z23
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    576(R8)
+	VMOVDQU64     448(SI), Z24
+	VPDPBUSD.BCST 448(R10), Z24, Z8
+	VPDPBUSD.BCST 452(R10), Z24, Z9
+	VPDPBUSD.BCST 456(R10), Z24, Z10
+	VPDPBUSD.BCST 460(R10), Z24, Z11
+	VPDPBUSD.BCST 464(R10), Z24, Z12
+	VPDPBUSD.BCST 468(R10), Z24, Z13
+	VPDPBUSD.BCST 472(R10), Z24, Z14
+	VPDPBUSD.BCST 476(R10), Z24, Z15
+	VPDPBUSD.BCST 480(R10), Z24, Z16
+	VPDPBUSD.BCST 484(R10), Z24, Z17
+	VPDPBUSD.BCST 488(R10), Z24, Z18
+	VPDPBUSD.BCST 492(R10), Z24, Z19
+	VPDPBUSD.BCST 496(R10), Z24, Z20
+	VPDPBUSD.BCST 500(R10), Z24, Z21
+	VPDPBUSD.BCST 504(R10), Z24, Z22
+	VPDPBUSD.BCST 508(R10), Z24, Z23
+	VMOVUPS       (DI), Z25
+	VMOVUPS       64(DI), Z26
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS.BCST   (BX), Z9, Z9
+	VMULPS        Z25, Z9, Z9
+	VMULPS.BCST   (R12), Z26, Z24
+	VSUBPS        Z24, Z9, Z9
+	VADDPS        Z9, Z0, Z0
+	VPSLLD        $0x08, Z11, Z11
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS.BCST   4(BX), Z11, Z11
+	VMULPS        Z25, Z11, Z11
+	VMULPS.BCST   4(R12), Z26, Z24
+	VSUBPS        Z24, Z11, Z11
+	VADDPS        Z11, Z1, Z1
+	VPSLLD        $0x08, Z13, Z13
+	VPADDD        Z12, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS.BCST   8(BX), Z13, Z13
+	VMULPS        Z25, Z13, Z13
+	VMULPS.BCST   8(R12), Z26, Z24
+	VSUBPS        Z24, Z13, Z13
+	VADDPS        Z13, Z2, Z2
+	VPSLLD        $0x08, Z15, Z15
+	VPADDD        Z14, Z15, Z15
+	VCVTDQ2PS     Z15, Z15
+	VMULPS.BCST   12(BX), Z15, Z15
+	VMULPS        Z25, Z15, Z15
+	VMULPS.BCST   12(R12), Z26, Z24
+	VSUBPS        Z24, Z15, Z15
+	VADDPS        Z15, Z3, Z3
+	VPSLLD        $0x08, Z17, Z17
+	VPADDD        Z16, Z17, Z17
+	VCVTDQ2PS     Z17, Z17
+	VMULPS.BCST   16(BX), Z17, Z17
+	VMULPS        Z25, Z17, Z17
+	VMULPS.BCST   16(R12), Z26, Z24
+	VSUBPS        Z24, Z17, Z17
+	VADDPS        Z17, Z4, Z4
+	VPSLLD        $0x08, Z19, Z19
+	VPADDD        Z18, Z19, Z19
+	VCVTDQ2PS     Z19, Z19
+	VMULPS.BCST   20(BX), Z19, Z19
+	VMULPS        Z25, Z19, Z19
+	VMULPS.BCST   20(R12), Z26, Z24
+	VSUBPS        Z24, Z19, Z19
+	VADDPS        Z19, Z5, Z5
+	VPSLLD        $0x08, Z21, Z21
+	VPADDD        Z20, Z21, Z21
+	VCVTDQ2PS     Z21, Z21
+	VMULPS.BCST   24(BX), Z21, Z21
+	VMULPS        Z25, Z21, Z21
+	VMULPS.BCST   24(R12), Z26, Z24
+	VSUBPS        Z24, Z21, Z21
+	VADDPS        Z21, Z6, Z6
+	VPSLLD        $0x08, Z23, Z23
+	VPADDD        Z22, Z23, Z23
+	VCVTDQ2PS     Z23, Z23
+	VMULPS.BCST   28(BX), Z23, Z23
+	VMULPS        Z25, Z23, Z23
+	VMULPS.BCST   28(R12), Z26, Z24
+	VSUBPS        Z24, Z23, Z23
+	VADDPS        Z23, Z7, Z7
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+512, R10
+	ADDQ          $+64, R11
+	ADDQ          $+32, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z0, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z1, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min3x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min3x1AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z3
+	VPANDD        Z0, Z3, Z3
+	VPXORD        Z4, Z4, Z4
+	VPBROADCASTD  2(R11), Z5
+	PREFETCHT1    (R8)
+	PREFETCHT1    8192(R8)
+	PREFETCHT1    16384(R8)
+	PREFETCHT0    2048(SI)
+	VMOVDQU64     (SI), Z6
+	VPDPBUSD.BCST (R10), Z6, Z3
+	VPDPBUSD.BCST 4(R10), Z6, Z4
+	VPDPBUSD.BCST 8(R10), Z6, Z5
+	PREFETCHT1    64(R8)
+	PREFETCHT1    8256(R8)
+	PREFETCHT1    16448(R8)
+	PREFETCHT0    2112(SI)
+	VMOVDQU64     64(SI), Z6
+	VPDPBUSD.BCST 12(R10), Z6, Z3
+	VPDPBUSD.BCST 16(R10), Z6, Z4
+	VPDPBUSD.BCST 20(R10), Z6, Z5
+	PREFETCHT1    128(R8)
+	PREFETCHT1    8320(R8)
+	PREFETCHT1    16512(R8)
+	PREFETCHT0    2176(SI)
+	VMOVDQU64     128(SI), Z6
+	VPDPBUSD.BCST 24(R10), Z6, Z3
+	VPDPBUSD.BCST 28(R10), Z6, Z4
+	VPDPBUSD.BCST 32(R10), Z6, Z5
+	PREFETCHT1    192(R8)
+	PREFETCHT1    8384(R8)
+	PREFETCHT1    16576(R8)
+	PREFETCHT0    2240(SI)
+	VMOVDQU64     192(SI), Z6
+	VPDPBUSD.BCST 36(R10), Z6, Z3
+	VPDPBUSD.BCST 40(R10), Z6, Z4
+	VPDPBUSD.BCST 44(R10), Z6, Z5
+	PREFETCHT1    256(R8)
+	PREFETCHT1    8448(R8)
+	PREFETCHT1    16640(R8)
+	PREFETCHT0    2304(SI)
+	VMOVDQU64     256(SI), Z6
+	VPDPBUSD.BCST 48(R10), Z6, Z3
+	VPDPBUSD.BCST 52(R10), Z6, Z4
+	VPDPBUSD.BCST 56(R10), Z6, Z5
+	PREFETCHT1    320(R8)
+	PREFETCHT1    8512(R8)
+	PREFETCHT1    16704(R8)
+	PREFETCHT0    2368(SI)
+	VMOVDQU64     320(SI), Z6
+	VPDPBUSD.BCST 60(R10), Z6, Z3
+	VPDPBUSD.BCST 64(R10), Z6, Z4
+	VPDPBUSD.BCST 68(R10), Z6, Z5
+	PREFETCHT1    384(R8)
+	PREFETCHT1    8576(R8)
+	PREFETCHT1    16768(R8)
+	PREFETCHT0    2432(SI)
+	VMOVDQU64     384(SI), Z6
+	VPDPBUSD.BCST 72(R10), Z6, Z3
+	VPDPBUSD.BCST 76(R10), Z6, Z4
+	VPDPBUSD.BCST 80(R10), Z6, Z5
+	PREFETCHT1    448(R8)
+	PREFETCHT1    8640(R8)
+	PREFETCHT1    16832(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    8704(R8)
+	PREFETCHT1    16896(R8)
+	PREFETCHT1    576(R8)
+	PREFETCHT1    8768(R8)
+	PREFETCHT1    16960(R8)
+	PREFETCHT0    2496(SI)
+	VMOVDQU64     448(SI), Z6
+	VPDPBUSD.BCST 84(R10), Z6, Z3
+	VPDPBUSD.BCST 88(R10), Z6, Z4
+	VPDPBUSD.BCST 92(R10), Z6, Z5
+	VMOVUPS       (DI), Z6
+	VMOVUPS       64(DI), Z7
+	VPSLLD        $0x08, Z4, Z4
+	VPADDD        Z4, Z3, Z3
+	VPSRAD        $0x10, Z3, Z4
+	VPADDD        Z4, Z5, Z5
+	VPANDD        Z0, Z3, Z3
+	VCVTDQ2PS     Z3, Z3
+	VCVTDQ2PS     Z5, Z5
+	VFMADD132PS   Z1, Z3, Z5
+	VMULPS.BCST   (BX), Z5, Z5
+	VMULPS        Z6, Z5, Z5
+	VMULPS.BCST   (R12), Z7, Z6
+	VSUBPS        Z6, Z5, Z5
+	VADDPS        Z5, Z2, Z2
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+96, R10
+	ADDQ          $+8, R11
+	ADDQ          $+4, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min3x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min3x2AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z4
+	VPANDD        Z0, Z4, Z4
+	VPXORD        Z5, Z5, Z5
+	VPBROADCASTD  2(R11), Z6
+	VPBROADCASTD  8(R11), Z7
+	VPANDD        Z0, Z7, Z7
+	VPXORD        Z8, Z8, Z8
+	VPBROADCASTD  10(R11), Z9
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z10
+	VPDPBUSD.BCST (R10), Z10, Z4
+	VPDPBUSD.BCST 4(R10), Z10, Z5
+	VPDPBUSD.BCST 8(R10), Z10, Z6
+	VPDPBUSD.BCST 12(R10), Z10, Z7
+	VPDPBUSD.BCST 16(R10), Z10, Z8
+	VPDPBUSD.BCST 20(R10), Z10, Z9
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z10
+	VPDPBUSD.BCST 24(R10), Z10, Z4
+	VPDPBUSD.BCST 28(R10), Z10, Z5
+	VPDPBUSD.BCST 32(R10), Z10, Z6
+	VPDPBUSD.BCST 36(R10), Z10, Z7
+	VPDPBUSD.BCST 40(R10), Z10, Z8
+	VPDPBUSD.BCST 44(R10), Z10, Z9
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z10
+	VPDPBUSD.BCST 48(R10), Z10, Z4
+	VPDPBUSD.BCST 52(R10), Z10, Z5
+	VPDPBUSD.BCST 56(R10), Z10, Z6
+	VPDPBUSD.BCST 60(R10), Z10, Z7
+	VPDPBUSD.BCST 64(R10), Z10, Z8
+	VPDPBUSD.BCST 68(R10), Z10, Z9
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z10
+	VPDPBUSD.BCST 72(R10), Z10, Z4
+	VPDPBUSD.BCST 76(R10), Z10, Z5
+	VPDPBUSD.BCST 80(R10), Z10, Z6
+	VPDPBUSD.BCST 84(R10), Z10, Z7
+	VPDPBUSD.BCST 88(R10), Z10, Z8
+	VPDPBUSD.BCST 92(R10), Z10, Z9
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z10
+	VPDPBUSD.BCST 96(R10), Z10, Z4
+	VPDPBUSD.BCST 100(R10), Z10, Z5
+	VPDPBUSD.BCST 104(R10), Z10, Z6
+	VPDPBUSD.BCST 108(R10), Z10, Z7
+	VPDPBUSD.BCST 112(R10), Z10, Z8
+	VPDPBUSD.BCST 116(R10), Z10, Z9
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z10
+	VPDPBUSD.BCST 120(R10), Z10, Z4
+	VPDPBUSD.BCST 124(R10), Z10, Z5
+	VPDPBUSD.BCST 128(R10), Z10, Z6
+	VPDPBUSD.BCST 132(R10), Z10, Z7
+	VPDPBUSD.BCST 136(R10), Z10, Z8
+	VPDPBUSD.BCST 140(R10), Z10, Z9
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z10
+	VPDPBUSD.BCST 144(R10), Z10, Z4
+	VPDPBUSD.BCST 148(R10), Z10, Z5
+	VPDPBUSD.BCST 152(R10), Z10, Z6
+	VPDPBUSD.BCST 156(R10), Z10, Z7
+	VPDPBUSD.BCST 160(R10), Z10, Z8
+	VPDPBUSD.BCST 164(R10), Z10, Z9
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    576(R8)
+	VMOVDQU64     448(SI), Z10
+	VPDPBUSD.BCST 168(R10), Z10, Z4
+	VPDPBUSD.BCST 172(R10), Z10, Z5
+	VPDPBUSD.BCST 176(R10), Z10, Z6
+	VPDPBUSD.BCST 180(R10), Z10, Z7
+	VPDPBUSD.BCST 184(R10), Z10, Z8
+	VPDPBUSD.BCST 188(R10), Z10, Z9
+	VMOVUPS       (DI), Z11
+	VMOVUPS       64(DI), Z12
+	VPSLLD        $0x08, Z5, Z5
+	VPADDD        Z5, Z4, Z4
+	VPSRAD        $0x10, Z4, Z5
+	VPADDD        Z5, Z6, Z6
+	VPANDD        Z0, Z4, Z4
+	VCVTDQ2PS     Z4, Z4
+	VCVTDQ2PS     Z6, Z6
+	VFMADD132PS   Z1, Z4, Z6
+	VMULPS.BCST   (BX), Z6, Z6
+	VMULPS        Z11, Z6, Z6
+	VMULPS.BCST   (R12), Z12, Z10
+	VSUBPS        Z10, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VPSLLD        $0x08, Z8, Z8
+	VPADDD        Z8, Z7, Z7
+	VPSRAD        $0x10, Z7, Z8
+	VPADDD        Z8, Z9, Z9
+	VPANDD        Z0, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VCVTDQ2PS     Z9, Z9
+	VFMADD132PS   Z1, Z7, Z9
+	VMULPS.BCST   4(BX), Z9, Z9
+	VMULPS        Z11, Z9, Z9
+	VMULPS.BCST   4(R12), Z12, Z10
+	VSUBPS        Z10, Z9, Z9
+	VADDPS        Z9, Z3, Z3
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+192, R10
+	ADDQ          $+16, R11
+	ADDQ          $+8, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min3x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min3x4AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z6
+	VPANDD        Z0, Z6, Z6
+	VPXORD        Z7, Z7, Z7
+	VPBROADCASTD  2(R11), Z8
+	VPBROADCASTD  8(R11), Z9
+	VPANDD        Z0, Z9, Z9
+	VPXORD        Z10, Z10, Z10
+	VPBROADCASTD  10(R11), Z11
+	VPBROADCASTD  16(R11), Z12
+	VPANDD        Z0, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPBROADCASTD  18(R11), Z14
+	VPBROADCASTD  24(R11), Z15
+	VPANDD        Z0, Z15, Z15
+	VPXORD        Z16, Z16, Z16
+	VPBROADCASTD  26(R11), Z17
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z18
+	VPDPBUSD.BCST (R10), Z18, Z6
+	VPDPBUSD.BCST 4(R10), Z18, Z7
+	VPDPBUSD.BCST 8(R10), Z18, Z8
+	VPDPBUSD.BCST 12(R10), Z18, Z9
+	VPDPBUSD.BCST 16(R10), Z18, Z10
+	VPDPBUSD.BCST 20(R10), Z18, Z11
+	VPDPBUSD.BCST 24(R10), Z18, Z12
+	VPDPBUSD.BCST 28(R10), Z18, Z13
+	VPDPBUSD.BCST 32(R10), Z18, Z14
+	VPDPBUSD.BCST 36(R10), Z18, Z15
+	VPDPBUSD.BCST 40(R10), Z18, Z16
+	VPDPBUSD.BCST 44(R10), Z18, Z17
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z18
+	VPDPBUSD.BCST 48(R10), Z18, Z6
+	VPDPBUSD.BCST 52(R10), Z18, Z7
+	VPDPBUSD.BCST 56(R10), Z18, Z8
+	VPDPBUSD.BCST 60(R10), Z18, Z9
+	VPDPBUSD.BCST 64(R10), Z18, Z10
+	VPDPBUSD.BCST 68(R10), Z18, Z11
+	VPDPBUSD.BCST 72(R10), Z18, Z12
+	VPDPBUSD.BCST 76(R10), Z18, Z13
+	VPDPBUSD.BCST 80(R10), Z18, Z14
+	VPDPBUSD.BCST 84(R10), Z18, Z15
+	VPDPBUSD.BCST 88(R10), Z18, Z16
+	VPDPBUSD.BCST 92(R10), Z18, Z17
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z18
+	VPDPBUSD.BCST 96(R10), Z18, Z6
+	VPDPBUSD.BCST 100(R10), Z18, Z7
+	VPDPBUSD.BCST 104(R10), Z18, Z8
+	VPDPBUSD.BCST 108(R10), Z18, Z9
+	VPDPBUSD.BCST 112(R10), Z18, Z10
+	VPDPBUSD.BCST 116(R10), Z18, Z11
+	VPDPBUSD.BCST 120(R10), Z18, Z12
+	VPDPBUSD.BCST 124(R10), Z18, Z13
+	VPDPBUSD.BCST 128(R10), Z18, Z14
+	VPDPBUSD.BCST 132(R10), Z18, Z15
+	VPDPBUSD.BCST 136(R10), Z18, Z16
+	VPDPBUSD.BCST 140(R10), Z18, Z17
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z18
+	VPDPBUSD.BCST 144(R10), Z18, Z6
+	VPDPBUSD.BCST 148(R10), Z18, Z7
+	VPDPBUSD.BCST 152(R10), Z18, Z8
+	VPDPBUSD.BCST 156(R10), Z18, Z9
+	VPDPBUSD.BCST 160(R10), Z18, Z10
+	VPDPBUSD.BCST 164(R10), Z18, Z11
+	VPDPBUSD.BCST 168(R10), Z18, Z12
+	VPDPBUSD.BCST 172(R10), Z18, Z13
+	VPDPBUSD.BCST 176(R10), Z18, Z14
+	VPDPBUSD.BCST 180(R10), Z18, Z15
+	VPDPBUSD.BCST 184(R10), Z18, Z16
+	VPDPBUSD.BCST 188(R10), Z18, Z17
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z18
+	VPDPBUSD.BCST 192(R10), Z18, Z6
+	VPDPBUSD.BCST 196(R10), Z18, Z7
+	VPDPBUSD.BCST 200(R10), Z18, Z8
+	VPDPBUSD.BCST 204(R10), Z18, Z9
+	VPDPBUSD.BCST 208(R10), Z18, Z10
+	VPDPBUSD.BCST 212(R10), Z18, Z11
+	VPDPBUSD.BCST 216(R10), Z18, Z12
+	VPDPBUSD.BCST 220(R10), Z18, Z13
+	VPDPBUSD.BCST 224(R10), Z18, Z14
+	VPDPBUSD.BCST 228(R10), Z18, Z15
+	VPDPBUSD.BCST 232(R10), Z18, Z16
+	VPDPBUSD.BCST 236(R10), Z18, Z17
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z18
+	VPDPBUSD.BCST 240(R10), Z18, Z6
+	VPDPBUSD.BCST 244(R10), Z18, Z7
+	VPDPBUSD.BCST 248(R10), Z18, Z8
+	VPDPBUSD.BCST 252(R10), Z18, Z9
+	VPDPBUSD.BCST 256(R10), Z18, Z10
+	VPDPBUSD.BCST 260(R10), Z18, Z11
+	VPDPBUSD.BCST 264(R10), Z18, Z12
+	VPDPBUSD.BCST 268(R10), Z18, Z13
+	VPDPBUSD.BCST 272(R10), Z18, Z14
+	VPDPBUSD.BCST 276(R10), Z18, Z15
+	VPDPBUSD.BCST 280(R10), Z18, Z16
+	VPDPBUSD.BCST 284(R10), Z18, Z17
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z18
+	VPDPBUSD.BCST 288(R10), Z18, Z6
+	VPDPBUSD.BCST 292(R10), Z18, Z7
+	VPDPBUSD.BCST 296(R10), Z18, Z8
+	VPDPBUSD.BCST 300(R10), Z18, Z9
+	VPDPBUSD.BCST 304(R10), Z18, Z10
+	VPDPBUSD.BCST 308(R10), Z18, Z11
+	VPDPBUSD.BCST 312(R10), Z18, Z12
+	VPDPBUSD.BCST 316(R10), Z18, Z13
+	VPDPBUSD.BCST 320(R10), Z18, Z14
+	VPDPBUSD.BCST 324(R10), Z18, Z15
+	VPDPBUSD.BCST 328(R10), Z18, Z16
+	VPDPBUSD.BCST 332(R10), Z18, Z17
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    576(R8)
+	VMOVDQU64     448(SI), Z18
+	VPDPBUSD.BCST 336(R10), Z18, Z6
+	VPDPBUSD.BCST 340(R10), Z18, Z7
+	VPDPBUSD.BCST 344(R10), Z18, Z8
+	VPDPBUSD.BCST 348(R10), Z18, Z9
+	VPDPBUSD.BCST 352(R10), Z18, Z10
+	VPDPBUSD.BCST 356(R10), Z18, Z11
+	VPDPBUSD.BCST 360(R10), Z18, Z12
+	VPDPBUSD.BCST 364(R10), Z18, Z13
+	VPDPBUSD.BCST 368(R10), Z18, Z14
+	VPDPBUSD.BCST 372(R10), Z18, Z15
+	VPDPBUSD.BCST 376(R10), Z18, Z16
+	VPDPBUSD.BCST 380(R10), Z18, Z17
+	VMOVUPS       (DI), Z19
+	VMOVUPS       64(DI), Z20
+	VPSLLD        $0x08, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VPSRAD        $0x10, Z6, Z7
+	VPADDD        Z7, Z8, Z8
+	VPANDD        Z0, Z6, Z6
+	VCVTDQ2PS     Z6, Z6
+	VCVTDQ2PS     Z8, Z8
+	VFMADD132PS   Z1, Z6, Z8
+	VMULPS.BCST   (BX), Z8, Z8
+	VMULPS        Z19, Z8, Z8
+	VMULPS.BCST   (R12), Z20, Z18
+	VSUBPS        Z18, Z8, Z8
+	VADDPS        Z8, Z2, Z2
+	VPSLLD        $0x08, Z10, Z10
+	VPADDD        Z10, Z9, Z9
+	VPSRAD        $0x10, Z9, Z10
+	VPADDD        Z10, Z11, Z11
+	VPANDD        Z0, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VCVTDQ2PS     Z11, Z11
+	VFMADD132PS   Z1, Z9, Z11
+	VMULPS.BCST   4(BX), Z11, Z11
+	VMULPS        Z19, Z11, Z11
+	VMULPS.BCST   4(R12), Z20, Z18
+	VSUBPS        Z18, Z11, Z11
+	VADDPS        Z11, Z3, Z3
+	VPSLLD        $0x08, Z13, Z13
+	VPADDD        Z13, Z12, Z12
+	VPSRAD        $0x10, Z12, Z13
+	VPADDD        Z13, Z14, Z14
+	VPANDD        Z0, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VCVTDQ2PS     Z14, Z14
+	VFMADD132PS   Z1, Z12, Z14
+	VMULPS.BCST   8(BX), Z14, Z14
+	VMULPS        Z19, Z14, Z14
+	VMULPS.BCST   8(R12), Z20, Z18
+	VSUBPS        Z18, Z14, Z14
+	VADDPS        Z14, Z4, Z4
+	VPSLLD        $0x08, Z16, Z16
+	VPADDD        Z16, Z15, Z15
+	VPSRAD        $0x10, Z15, Z16
+	VPADDD        Z16, Z17, Z17
+	VPANDD        Z0, Z15, Z15
+	VCVTDQ2PS     Z15, Z15
+	VCVTDQ2PS     Z17, Z17
+	VFMADD132PS   Z1, Z15, Z17
+	VMULPS.BCST   12(BX), Z17, Z17
+	VMULPS        Z19, Z17, Z17
+	VMULPS.BCST   12(R12), Z20, Z18
+	VSUBPS        Z18, Z17, Z17
+	VADDPS        Z17, Z5, Z5
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+384, R10
+	ADDQ          $+32, R11
+	ADDQ          $+16, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	ADDQ          $+64, AX
+	DECQ          DX
+	JNZ           block
+	VZEROUPPER
+	RET
+
+// func groupsInt8x32Min3x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
+TEXT ·groupsInt8x32Min3x6AVX512(SB), NOSPLIT, $0-80
+	MOVL         $0x0000ffff, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x47800000, AX
+	VPBROADCASTD AX, Z1
+	MOVQ         dst+0(FP), AX
+	MOVQ         w+16(FP), CX
+	MOVQ         blocks+64(FP), DX
+	MOVQ         steps+56(FP), BX
+
+block:
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   groups+72(FP), R9
+	MOVQ   CX, SI
+	IMUL3Q $+512, R9, DI
+	ADDQ   CX, DI
+	MOVQ   blockStride+24(FP), R8
+	ADDQ   R8, CX
+	MOVQ   CX, R8
+	MOVQ   x+32(FP), R10
+	MOVQ   starts+40(FP), R11
+	MOVQ   sums+48(FP), R12
+
+group:
+	VPBROADCASTD  (R11), Z8
+	VPANDD        Z0, Z8, Z8
+	VPXORD        Z9, Z9, Z9
+	VPBROADCASTD  2(R11), Z10
+	VPBROADCASTD  8(R11), Z11
+	VPANDD        Z0, Z11, Z11
+	VPXORD        Z12, Z12, Z12
+	VPBROADCASTD  10(R11), Z13
+	VPBROADCASTD  16(R11), Z14
+	VPANDD        Z0, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VPBROADCASTD  18(R11), Z16
+	VPBROADCASTD  24(R11), Z17
+	VPANDD        Z0, Z17, Z17
+	VPXORD        Z18, Z18, Z18
+	VPBROADCASTD  26(R11), Z19
+	VPBROADCASTD  32(R11), Z20
+	VPANDD        Z0, Z20, Z20
+	VPXORD        Z21, Z21, Z21
+	VPBROADCASTD  34(R11), Z22
+	VPBROADCASTD  40(R11), Z23
+	VPANDD        Z0, Z23, Z23
+	VPXORD        Z24, Z24, Z24
+	VPBROADCASTD  42(R11), Z25
+	PREFETCHT1    (R8)
+	VMOVDQU64     (SI), Z26
+	VPDPBUSD.BCST (R10), Z26, Z8
+	VPDPBUSD.BCST 4(R10), Z26, Z9
+	VPDPBUSD.BCST 8(R10), Z26, Z10
+	VPDPBUSD.BCST 12(R10), Z26, Z11
+	VPDPBUSD.BCST 16(R10), Z26, Z12
+	VPDPBUSD.BCST 20(R10), Z26, Z13
+	VPDPBUSD.BCST 24(R10), Z26, Z14
+	VPDPBUSD.BCST 28(R10), Z26, Z15
+	VPDPBUSD.BCST 32(R10), Z26, Z16
+	VPDPBUSD.BCST 36(R10), Z26, Z17
+	VPDPBUSD.BCST 40(R10), Z26, Z18
+	VPDPBUSD.BCST 44(R10), Z26, Z19
+	VPDPBUSD.BCST 48(R10), Z26, Z20
+	VPDPBUSD.BCST 52(R10), Z26, Z21
+	VPDPBUSD.BCST 56(R10), Z26, Z22
+	VPDPBUSD.BCST 60(R10), Z26, Z23
+	VPDPBUSD.BCST 64(R10), Z26, Z24
+	VPDPBUSD.BCST 68(R10), Z26, Z25
+	PREFETCHT1    64(R8)
+	VMOVDQU64     64(SI), Z26
+	VPDPBUSD.BCST 72(R10), Z26, Z8
+	VPDPBUSD.BCST 76(R10), Z26, Z9
+	VPDPBUSD.BCST 80(R10), Z26, Z10
+	VPDPBUSD.BCST 84(R10), Z26, Z11
+	VPDPBUSD.BCST 88(R10), Z26, Z12
+	VPDPBUSD.BCST 92(R10), Z26, Z13
+	VPDPBUSD.BCST 96(R10), Z26, Z14
+	VPDPBUSD.BCST 100(R10), Z26, Z15
+	VPDPBUSD.BCST 104(R10), Z26, Z16
+	VPDPBUSD.BCST 108(R10), Z26, Z17
+	VPDPBUSD.BCST 112(R10), Z26, Z18
+	VPDPBUSD.BCST 116(R10), Z26, Z19
+	VPDPBUSD.BCST 120(R10), Z26, Z20
+	VPDPBUSD.BCST 124(R10), Z26, Z21
+	VPDPBUSD.BCST 128(R10), Z26, Z22
+	VPDPBUSD.BCST 132(R10), Z26, Z23
+	VPDPBUSD.BCST 136(R10), Z26, Z24
+	VPDPBUSD.BCST 140(R10), Z26, Z25
+	PREFETCHT1    128(R8)
+	VMOVDQU64     128(SI), Z26
+	VPDPBUSD.BCST 144(R10), Z26, Z8
+	VPDPBUSD.BCST 148(R10), Z26, Z9
+	VPDPBUSD.BCST 152(R10), Z26, Z10
+	VPDPBUSD.BCST 156(R10), Z26, Z11
+	VPDPBUSD.BCST 160(R10), Z26, Z12
+	VPDPBUSD.BCST 164(R10), Z26, Z13
+	VPDPBUSD.BCST 168(R10), Z26, Z14
+	VPDPBUSD.BCST 172(R10), Z26, Z15
+	VPDPBUSD.BCST 176(R10), Z26, Z16
+	VPDPBUSD.BCST 180(R10), Z26, Z17
+	VPDPBUSD.BCST 184(R10), Z26, Z18
+	VPDPBUSD.BCST 188(R10), Z26, Z19
+	VPDPBUSD.BCST 192(R10), Z26, Z20
+	VPDPBUSD.BCST 196(R10), Z26, Z21
+	VPDPBUSD.BCST 200(R10), Z26, Z22
+	VPDPBUSD.BCST 204(R10), Z26, Z23
+	VPDPBUSD.BCST 208(R10), Z26, Z24
+	VPDPBUSD.BCST 212(R10), Z26, Z25
+	PREFETCHT1    192(R8)
+	VMOVDQU64     192(SI), Z26
+	VPDPBUSD.BCST 216(R10), Z26, Z8
+	VPDPBUSD.BCST 220(R10), Z26, Z9
+	VPDPBUSD.BCST 224(R10), Z26, Z10
+	VPDPBUSD.BCST 228(R10), Z26, Z11
+	VPDPBUSD.BCST 232(R10), Z26, Z12
+	VPDPBUSD.BCST 236(R10), Z26, Z13
+	VPDPBUSD.BCST 240(R10), Z26, Z14
+	VPDPBUSD.BCST 244(R10), Z26, Z15
+	VPDPBUSD.BCST 248(R10), Z26, Z16
+	VPDPBUSD.BCST 252(R10), Z26, Z17
+	VPDPBUSD.BCST 256(R10), Z26, Z18
+	VPDPBUSD.BCST 260(R10), Z26, Z19
+	VPDPBUSD.BCST 264(R10), Z26, Z20
+	VPDPBUSD.BCST 268(R10), Z26, Z21
+	VPDPBUSD.BCST 272(R10), Z26, Z22
+	VPDPBUSD.BCST 276(R10), Z26, Z23
+	VPDPBUSD.BCST 280(R10), Z26, Z24
+	VPDPBUSD.BCST 284(R10), Z26, Z25
+	PREFETCHT1    256(R8)
+	VMOVDQU64     256(SI), Z26
+	VPDPBUSD.BCST 288(R10), Z26, Z8
+	VPDPBUSD.BCST 292(R10), Z26, Z9
+	VPDPBUSD.BCST 296(R10), Z26, Z10
+	VPDPBUSD.BCST 300(R10), Z26, Z11
+	VPDPBUSD.BCST 304(R10), Z26, Z12
+	VPDPBUSD.BCST 308(R10), Z26, Z13
+	VPDPBUSD.BCST 312(R10), Z26, Z14
+	VPDPBUSD.BCST 316(R10), Z26, Z15
+	VPDPBUSD.BCST 320(R10), Z26, Z16
+	VPDPBUSD.BCST 324(R10), Z26, Z17
+	VPDPBUSD.BCST 328(R10), Z26, Z18
+	VPDPBUSD.BCST 332(R10), Z26, Z19
+	VPDPBUSD.BCST 336(R10), Z26, Z20
+	VPDPBUSD.BCST 340(R10), Z26, Z21
+	VPDPBUSD.BCST 344(R10), Z26, Z22
+	VPDPBUSD.BCST 348(R10), Z26, Z23
+	VPDPBUSD.BCST 352(R10), Z26, Z24
+	VPDPBUSD.BCST 356(R10), Z26, Z25
+	PREFETCHT1    320(R8)
+	VMOVDQU64     320(SI), Z26
+	VPDPBUSD.BCST 360(R10), Z26, Z8
+	VPDPBUSD.BCST 364(R10), Z26, Z9
+	VPDPBUSD.BCST 368(R10), Z26, Z10
+	VPDPBUSD.BCST 372(R10), Z26, Z11
+	VPDPBUSD.BCST 376(R10), Z26, Z12
+	VPDPBUSD.BCST 380(R10), Z26, Z13
+	VPDPBUSD.BCST 384(R10), Z26, Z14
+	VPDPBUSD.BCST 388(R10), Z26, Z15
+	VPDPBUSD.BCST 392(R10), Z26, Z16
+	VPDPBUSD.BCST 396(R10), Z26, Z17
+	VPDPBUSD.BCST 400(R10), Z26, Z18
+	VPDPBUSD.BCST 404(R10), Z26, Z19
+	VPDPBUSD.BCST 408(R10), Z26, Z20
+	VPDPBUSD.BCST 412(R10), Z26, Z21
+	VPDPBUSD.BCST 416(R10), Z26, Z22
+	VPDPBUSD.BCST 420(R10), Z26, Z23
+	VPDPBUSD.BCST 424(R10), Z26, Z24
+	VPDPBUSD.BCST 428(R10), Z26, Z25
+	PREFETCHT1    384(R8)
+	VMOVDQU64     384(SI), Z26
+	VPDPBUSD.BCST 432(R10), Z26, Z8
+	VPDPBUSD.BCST 436(R10), Z26, Z9
+	VPDPBUSD.BCST 440(R10), Z26, Z10
+	VPDPBUSD.BCST 444(R10), Z26, Z11
+	VPDPBUSD.BCST 448(R10), Z26, Z12
+	VPDPBUSD.BCST 452(R10), Z26, Z13
+	VPDPBUSD.BCST 456(R10), Z26, Z14
+	VPDPBUSD.BCST 460(R10), Z26, Z15
+	VPDPBUSD.BCST 464(R10), Z26, Z16
+	VPDPBUSD.BCST 468(R10), Z26, Z17
+	VPDPBUSD.BCST 472(R10), Z26, Z18
+	VPDPBUSD.BCST 476(R10), Z26, Z19
+	VPDPBUSD.BCST 480(R10), Z26, Z20
+	VPDPBUSD.BCST 484(R10), Z26, Z21
+	VPDPBUSD.BCST 488(R10), Z26, Z22
+	VPDPBUSD.BCST 492(R10), Z26, Z23
+	VPDPBUSD.BCST 496(R10), Z26, Z24
+	VPDPBUSD.BCST 500(R10), Z26, Z25
+	PREFETCHT1    448(R8)
+	PREFETCHT1    512(R8)
+	PREFETCHT1    576(R8)
+	VMOVDQU64     448(SI), Z26
+	VPDPBUSD.BCST 504(R10), Z26, Z8
+	VPDPBUSD.BCST 508(R10), Z26, Z9
+	VPDPBUSD.BCST 512(R10), Z26, Z10
+	VPDPBUSD.BCST 516(R10), Z26, Z11
+	VPDPBUSD.BCST 520(R10), Z26, Z12
+	VPDPBUSD.BCST 524(R10), Z26, Z13
+	VPDPBUSD.BCST 528(R10), Z26, Z14
+	VPDPBUSD.BCST 532(R10), Z26, Z15
+	VPDPBUSD.BCST 536(R10), Z26, Z16
+	VPDPBUSD.BCST 540(R10), Z26, Z17
+	VPDPBUSD.BCST 544(R10), Z26, Z18
+	VPDPBUSD.BCST 548(R10), Z26, Z19
+	VPDPBUSD.BCST 552(R10), Z26, Z20
+	VPDPBUSD.BCST 556(R10), Z26, Z21
+	VPDPBUSD.BCST 560(R10), Z26, Z22
+	VPDPBUSD.BCST 564(R10), Z26, Z23
+	VPDPBUSD.BCST 568(R10), Z26, Z24
+	VPDPBUSD.BCST 572(R10), Z26, Z25
+	VMOVUPS       (DI), Z27
+	VMOVUPS       64(DI), Z28
+	VPSLLD        $0x08, Z9, Z9
+	VPADDD        Z9, Z8, Z8
+	VPSRAD        $0x10, Z8, Z9
+	VPADDD        Z9, Z10, Z10
+	VPANDD        Z0, Z8, Z8
+	VCVTDQ2PS     Z8, Z8
+	VCVTDQ2PS     Z10, Z10
+	VFMADD132PS   Z1, Z8, Z10
+	VMULPS.BCST   (BX), Z10, Z10
+	VMULPS        Z27, Z10, Z10
+	VMULPS.BCST   (R12), Z28, Z26
+	VSUBPS        Z26, Z10, Z10
+	VADDPS        Z10, Z2, Z2
+	VPSLLD        $0x08, Z12, Z12
+	VPADDD        Z12, Z11, Z11
+	VPSRAD        $0x10, Z11, Z12
+	VPADDD        Z12, Z13, Z13
+	VPANDD        Z0, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VCVTDQ2PS     Z13, Z13
+	VFMADD132PS   Z1, Z11, Z13
+	VMULPS.BCST   4(BX), Z13, Z13
+	VMULPS        Z27, Z13, Z13
+	VMULPS.BCST   4(R12), Z28, Z26
+	VSUBPS        Z26, Z13, Z13
+	VADDPS        Z13, Z3, Z3
+	VPSLLD        $0x08, Z15, Z15
+	VPADDD        Z15, Z14, Z14
+	VPSRAD        $0x10, Z14, Z15
+	VPADDD        Z15, Z16, Z16
+	VPANDD        Z0, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VCVTDQ2PS     Z16, Z16
+	VFMADD132PS   Z1, Z14, Z16
+	VMULPS.BCST   8(BX), Z16, Z16
+	VMULPS        Z27, Z16, Z16
+	VMULPS.BCST   8(R12), Z28, Z26
+	VSUBPS        Z26, Z16, Z16
+	VADDPS        Z16, Z4, Z4
+	VPSLLD        $0x08, Z18, Z18
+	VPADDD        Z18, Z17, Z17
+	VPSRAD        $0x10, Z17, Z18
+	VPADDD        Z18, Z19, Z19
+	VPANDD        Z0, Z17, Z17
+	VCVTDQ2PS     Z17, Z17
+	VCVTDQ2PS     Z19, Z19
+	VFMADD132PS   Z1, Z17, Z19
+	VMULPS.BCST   12(BX), Z19, Z19
+	VMULPS        Z27, Z19, Z19
+	VMULPS.BCST   12(R12), Z28, Z26
+	VSUBPS        Z26, Z19, Z19
+	VADDPS        Z19, Z5, Z5
+	VPSLLD        $0x08, Z21, Z21
+	VPADDD        Z21, Z20, Z20
+	VPSRAD        $0x10, Z20, Z21
+	VPADDD        Z21, Z22, Z22
+	VPANDD        Z0, Z20, Z20
+	VCVTDQ2PS     Z20, Z20
+	VCVTDQ2PS     Z22, Z22
+	VFMADD132PS   Z1, Z20, Z22
+	VMULPS.BCST   16(BX), Z22, Z22
+	VMULPS        Z27, Z22, Z22
+	VMULPS.BCST   16(R12), Z28, Z26
+	VSUBPS        Z26, Z22, Z22
+	VADDPS        Z22, Z6, Z6
+	VPSLLD        $0x08, Z24, Z24
+	VPADDD        Z24, Z23, Z23
+	VPSRAD        $0x10, Z23, Z24
+	VPADDD        Z24, Z25, Z25
+	VPANDD        Z0, Z23, Z23
+	VCVTDQ2PS     Z23, Z23
+	VCVTDQ2PS     Z25, Z25
+	VFMADD132PS   Z1, Z23, Z25
+	VMULPS.BCST   20(BX), Z25, Z25
+	VMULPS        Z27, Z25, Z25
+	VMULPS.BCST   20(R12), Z28, Z26
+	VSUBPS        Z26, Z25, Z25
+	VADDPS        Z25, Z7, Z7
+	ADDQ          $+512, SI
+	ADDQ          $+128, DI
+	ADDQ          $+640, R8
+	ADDQ          $+576, R10
+	ADDQ          $+48, R11
+	ADDQ          $+24, R12
+	DECQ          R9
+	JNZ           group
+	MOVQ          AX, SI
+	VMOVUPS       Z2, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z3, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z4, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z5, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z6, (SI)
+	MOVQ          stride+8(FP), DI
+	LEAQ          (SI)(DI*4), SI
+	VMOVUPS       Z7, (SI)
 	ADDQ          $+64, AX
 	DECQ          DX
 	JNZ           block

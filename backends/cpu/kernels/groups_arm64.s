@@ -4,17 +4,18 @@
 
 #include "textflag.h"
 
-// func groups1x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
-TEXT ·groups1x1NEON(SB), NOSPLIT, $0-72
+// func groupsInt4x321x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x321x1NEON(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R0
 	MOVD	stride+8(FP), R1
 	MOVD	w+16(FP), R2
 	MOVD	blockStride+24(FP), R3
 	MOVD	x+32(FP), R4
 	MOVD	starts+40(FP), R5
-	MOVD	blocks+56(FP), R6
-	MOVD	groups+64(FP), R7
-	MOVD	steps+48(FP), R8
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
 	VMOVI	$15, V0.B16
 	LSL	$2, R1, R1
 
@@ -23,173 +24,176 @@ block:
 	VMOVI	$0, V4.B16
 	VMOVI	$0, V5.B16
 	VMOVI	$0, V6.B16
-	MOVD	R2, R9
-	MOVD	$256, R10
-	MADD	R7, R2, R10, R10
-	MOVD	R4, R11
-	MOVD	R5, R12
-	MOVD	R7, R13
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
 
 group:
-	PRFM	4096(R9), PLDL1KEEP
-	PRFM	4160(R9), PLDL1KEEP
-	PRFM	4224(R9), PLDL1KEEP
-	PRFM	4288(R9), PLDL1KEEP
-	FMOVQ	(R11), F1
-	FMOVQ	16(R11), F2
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
 	VMOVI	$0, V7.B16
-	FMOVQ	(R9), F8
+	FMOVQ	(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
-	FMOVQ	64(R9), F8
+	FMOVQ	64(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
-	FMOVQ	128(R9), F8
+	FMOVQ	128(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
-	FMOVQ	192(R9), F8
+	FMOVQ	192(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
-	FMOVD	(R10), F8
+	FMOVD	(R11), F8
 	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
-	FMOVS	(R12), F9
+	FMOVS	(R13), F9
 	VDUP	V9.S[0], V9.S4
 	VADD	V9.S4, V7.S4, V7.S4
 	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
-	FMOVS	(R8), F9
+	FMOVS	(R9), F9
 	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
 	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 	WORD	$0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	VMOVI	$0, V7.B16
-	FMOVQ	16(R9), F8
+	FMOVQ	16(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
-	FMOVQ	80(R9), F8
+	FMOVQ	80(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
-	FMOVQ	144(R9), F8
+	FMOVQ	144(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
-	FMOVQ	208(R9), F8
+	FMOVQ	208(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
-	FMOVD	8(R10), F8
+	FMOVD	8(R11), F8
 	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
-	FMOVS	(R12), F9
+	FMOVS	(R13), F9
 	VDUP	V9.S[0], V9.S4
 	VADD	V9.S4, V7.S4, V7.S4
 	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
-	FMOVS	(R8), F9
+	FMOVS	(R9), F9
 	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
 	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 	WORD	$0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
 	VMOVI	$0, V7.B16
-	FMOVQ	32(R9), F8
+	FMOVQ	32(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
-	FMOVQ	96(R9), F8
+	FMOVQ	96(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
-	FMOVQ	160(R9), F8
+	FMOVQ	160(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
-	FMOVQ	224(R9), F8
+	FMOVQ	224(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
-	FMOVD	16(R10), F8
+	FMOVD	16(R11), F8
 	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
-	FMOVS	(R12), F9
+	FMOVS	(R13), F9
 	VDUP	V9.S[0], V9.S4
 	VADD	V9.S4, V7.S4, V7.S4
 	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
-	FMOVS	(R8), F9
+	FMOVS	(R9), F9
 	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
 	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	VMOVI	$0, V7.B16
-	FMOVQ	48(R9), F8
+	FMOVQ	48(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
-	FMOVQ	112(R9), F8
+	FMOVQ	112(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
-	FMOVQ	176(R9), F8
+	FMOVQ	176(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
-	FMOVQ	240(R9), F8
+	FMOVQ	240(R10), F8
 	VAND	V0.B16, V8.B16, V9.B16
 	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
 	VUSHR	$4, V8.B16, V9.B16
 	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
-	FMOVD	24(R10), F8
+	FMOVD	24(R11), F8
 	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
-	FMOVS	(R12), F9
+	FMOVS	(R13), F9
 	VDUP	V9.S[0], V9.S4
 	VADD	V9.S4, V7.S4, V7.S4
 	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
-	FMOVS	(R8), F9
+	FMOVS	(R9), F9
 	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
 	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
 	WORD	$0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
-	ADD	$256, R9, R9
-	ADD	$32, R10, R10
+	ADD	$256, R10, R10
 	ADD	$32, R11, R11
-	ADD	$8, R12, R12
-	SUBS	$1, R13, R13
+	ADD	$32, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
 	BNE	group
-	MOVD	R0, R14
-	FMOVQ	F3, (R14)
-	FMOVQ	F4, 16(R14)
-	FMOVQ	F5, 32(R14)
-	FMOVQ	F6, 48(R14)
-	ADD	R1, R14, R14
+	MOVD	R0, R19
+	FMOVQ	F3, (R19)
+	FMOVQ	F4, 16(R19)
+	FMOVQ	F5, 32(R19)
+	FMOVQ	F6, 48(R19)
+	ADD	R1, R19, R19
 	ADD	$64, R0, R0
 	ADD	R3, R2, R2
-	SUBS	$1, R6, R6
+	SUBS	$1, R7, R7
 	BNE	block
 	RET	
 
-// func groups1x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
-TEXT ·groups1x2NEON(SB), NOSPLIT, $0-72
+// func groupsInt4x321x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x321x2NEON(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R0
 	MOVD	stride+8(FP), R1
 	MOVD	w+16(FP), R2
 	MOVD	blockStride+24(FP), R3
 	MOVD	x+32(FP), R4
 	MOVD	starts+40(FP), R5
-	MOVD	blocks+56(FP), R6
-	MOVD	groups+64(FP), R7
-	MOVD	steps+48(FP), R8
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
 	VMOVI	$15, V0.B16
 	LSL	$2, R1, R1
 
@@ -202,248 +206,251 @@ block:
 	VMOVI	$0, V10.B16
 	VMOVI	$0, V11.B16
 	VMOVI	$0, V12.B16
-	MOVD	R2, R9
-	MOVD	$256, R10
-	MADD	R7, R2, R10, R10
-	MOVD	R4, R11
-	MOVD	R5, R12
-	MOVD	R7, R13
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
 
 group:
-	PRFM	4096(R9), PLDL1KEEP
-	PRFM	4160(R9), PLDL1KEEP
-	PRFM	4224(R9), PLDL1KEEP
-	PRFM	4288(R9), PLDL1KEEP
-	FMOVQ	(R11), F1
-	FMOVQ	16(R11), F2
-	FMOVQ	32(R11), F3
-	FMOVQ	48(R11), F4
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
 	VMOVI	$0, V13.B16
 	VMOVI	$0, V14.B16
-	FMOVQ	(R9), F15
+	FMOVQ	(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
 	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
 	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
-	FMOVQ	64(R9), F15
+	FMOVQ	64(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
 	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
 	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
-	FMOVQ	128(R9), F15
+	FMOVQ	128(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
 	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
 	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
-	FMOVQ	192(R9), F15
+	FMOVQ	192(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
 	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
 	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
-	FMOVD	(R10), F15
+	FMOVD	(R11), F15
 	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
-	FMOVS	(R12), F16
+	FMOVS	(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F16
+	FMOVS	(R9), F16
 	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
 	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
 	WORD	$0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
-	FMOVS	8(R12), F16
+	FMOVS	8(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V14.S4, V14.S4
 	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
-	FMOVS	4(R8), F16
+	FMOVS	4(R9), F16
 	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
 	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
 	WORD	$0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
 	VMOVI	$0, V13.B16
 	VMOVI	$0, V14.B16
-	FMOVQ	16(R9), F15
+	FMOVQ	16(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
 	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
 	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
-	FMOVQ	80(R9), F15
+	FMOVQ	80(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
 	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
 	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
-	FMOVQ	144(R9), F15
+	FMOVQ	144(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
 	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
 	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
-	FMOVQ	208(R9), F15
+	FMOVQ	208(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
 	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
 	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
-	FMOVD	8(R10), F15
+	FMOVD	8(R11), F15
 	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
-	FMOVS	(R12), F16
+	FMOVS	(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F16
+	FMOVS	(R9), F16
 	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
 	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
 	WORD	$0x4e2dd4c6 // fadd v6.4s, v6.4s, v13.4s
-	FMOVS	8(R12), F16
+	FMOVS	8(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V14.S4, V14.S4
 	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
-	FMOVS	4(R8), F16
+	FMOVS	4(R9), F16
 	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
 	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
 	WORD	$0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
 	VMOVI	$0, V13.B16
 	VMOVI	$0, V14.B16
-	FMOVQ	32(R9), F15
+	FMOVQ	32(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
 	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
 	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
-	FMOVQ	96(R9), F15
+	FMOVQ	96(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
 	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
 	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
-	FMOVQ	160(R9), F15
+	FMOVQ	160(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
 	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
 	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
-	FMOVQ	224(R9), F15
+	FMOVQ	224(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
 	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
 	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
-	FMOVD	16(R10), F15
+	FMOVD	16(R11), F15
 	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
-	FMOVS	(R12), F16
+	FMOVS	(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F16
+	FMOVS	(R9), F16
 	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
 	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
 	WORD	$0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
-	FMOVS	8(R12), F16
+	FMOVS	8(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V14.S4, V14.S4
 	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
-	FMOVS	4(R8), F16
+	FMOVS	4(R9), F16
 	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
 	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
 	WORD	$0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
 	VMOVI	$0, V13.B16
 	VMOVI	$0, V14.B16
-	FMOVQ	48(R9), F15
+	FMOVQ	48(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
 	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
 	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
-	FMOVQ	112(R9), F15
+	FMOVQ	112(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
 	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
 	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
-	FMOVQ	176(R9), F15
+	FMOVQ	176(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
 	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
 	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
-	FMOVQ	240(R9), F15
+	FMOVQ	240(R10), F15
 	VAND	V0.B16, V15.B16, V16.B16
 	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
 	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
 	VUSHR	$4, V15.B16, V16.B16
 	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
 	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
-	FMOVD	24(R10), F15
+	FMOVD	24(R11), F15
 	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
-	FMOVS	(R12), F16
+	FMOVS	(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F16
+	FMOVS	(R9), F16
 	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
 	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
 	WORD	$0x4e2dd508 // fadd v8.4s, v8.4s, v13.4s
-	FMOVS	8(R12), F16
+	FMOVS	8(R13), F16
 	VDUP	V16.S[0], V16.S4
 	VADD	V16.S4, V14.S4, V14.S4
 	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
-	FMOVS	4(R8), F16
+	FMOVS	4(R9), F16
 	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
 	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
 	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
-	ADD	$256, R9, R9
-	ADD	$32, R10, R10
-	ADD	$64, R11, R11
-	ADD	$16, R12, R12
-	SUBS	$1, R13, R13
+	ADD	$256, R10, R10
+	ADD	$32, R11, R11
+	ADD	$64, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
 	BNE	group
-	MOVD	R0, R14
-	FMOVQ	F5, (R14)
-	FMOVQ	F6, 16(R14)
-	FMOVQ	F7, 32(R14)
-	FMOVQ	F8, 48(R14)
-	ADD	R1, R14, R14
-	FMOVQ	F9, (R14)
-	FMOVQ	F10, 16(R14)
-	FMOVQ	F11, 32(R14)
-	FMOVQ	F12, 48(R14)
-	ADD	R1, R14, R14
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
 	ADD	$64, R0, R0
 	ADD	R3, R2, R2
-	SUBS	$1, R6, R6
+	SUBS	$1, R7, R7
 	BNE	block
 	RET	
 
-// func groups1x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
-TEXT ·groups1x3NEON(SB), NOSPLIT, $0-72
+// func groupsInt4x321x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x321x3NEON(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R0
 	MOVD	stride+8(FP), R1
 	MOVD	w+16(FP), R2
 	MOVD	blockStride+24(FP), R3
 	MOVD	x+32(FP), R4
 	MOVD	starts+40(FP), R5
-	MOVD	blocks+56(FP), R6
-	MOVD	groups+64(FP), R7
-	MOVD	steps+48(FP), R8
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
 	VMOVI	$15, V0.B16
 	LSL	$2, R1, R1
 
@@ -460,28 +467,29 @@ block:
 	VMOVI	$0, V16.B16
 	VMOVI	$0, V17.B16
 	VMOVI	$0, V18.B16
-	MOVD	R2, R9
-	MOVD	$256, R10
-	MADD	R7, R2, R10, R10
-	MOVD	R4, R11
-	MOVD	R5, R12
-	MOVD	R7, R13
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
 
 group:
-	PRFM	4096(R9), PLDL1KEEP
-	PRFM	4160(R9), PLDL1KEEP
-	PRFM	4224(R9), PLDL1KEEP
-	PRFM	4288(R9), PLDL1KEEP
-	FMOVQ	(R11), F1
-	FMOVQ	16(R11), F2
-	FMOVQ	32(R11), F3
-	FMOVQ	48(R11), F4
-	FMOVQ	64(R11), F5
-	FMOVQ	80(R11), F6
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
 	VMOVI	$0, V21.B16
-	FMOVQ	(R9), F22
+	FMOVQ	(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
 	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
@@ -490,7 +498,7 @@ group:
 	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
 	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
 	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
-	FMOVQ	64(R9), F22
+	FMOVQ	64(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
 	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
@@ -499,7 +507,7 @@ group:
 	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
 	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
 	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
-	FMOVQ	128(R9), F22
+	FMOVQ	128(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
 	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
@@ -508,7 +516,7 @@ group:
 	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
 	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
 	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
-	FMOVQ	192(R9), F22
+	FMOVQ	192(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
 	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
@@ -517,36 +525,36 @@ group:
 	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
 	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
 	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
-	FMOVD	(R10), F22
+	FMOVD	(R11), F22
 	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
-	FMOVS	(R12), F23
+	FMOVS	(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V19.S4, V19.S4
 	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	FMOVS	(R8), F23
+	FMOVS	(R9), F23
 	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
 	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
 	WORD	$0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
-	FMOVS	8(R12), F23
+	FMOVS	8(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F23
+	FMOVS	4(R9), F23
 	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
 	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
 	WORD	$0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
-	FMOVS	16(R12), F23
+	FMOVS	16(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V21.S4, V21.S4
 	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
-	FMOVS	8(R8), F23
+	FMOVS	8(R9), F23
 	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
 	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
 	WORD	$0x4e35d5ef // fadd v15.4s, v15.4s, v21.4s
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
 	VMOVI	$0, V21.B16
-	FMOVQ	16(R9), F22
+	FMOVQ	16(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
 	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
@@ -555,7 +563,7 @@ group:
 	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
 	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
 	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
-	FMOVQ	80(R9), F22
+	FMOVQ	80(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
 	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
@@ -564,7 +572,7 @@ group:
 	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
 	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
 	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
-	FMOVQ	144(R9), F22
+	FMOVQ	144(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
 	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
@@ -573,7 +581,7 @@ group:
 	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
 	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
 	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
-	FMOVQ	208(R9), F22
+	FMOVQ	208(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
 	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
@@ -582,36 +590,36 @@ group:
 	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
 	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
 	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
-	FMOVD	8(R10), F22
+	FMOVD	8(R11), F22
 	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
-	FMOVS	(R12), F23
+	FMOVS	(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V19.S4, V19.S4
 	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	FMOVS	(R8), F23
+	FMOVS	(R9), F23
 	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
 	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
 	WORD	$0x4e33d508 // fadd v8.4s, v8.4s, v19.4s
-	FMOVS	8(R12), F23
+	FMOVS	8(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F23
+	FMOVS	4(R9), F23
 	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
 	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
 	WORD	$0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
-	FMOVS	16(R12), F23
+	FMOVS	16(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V21.S4, V21.S4
 	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
-	FMOVS	8(R8), F23
+	FMOVS	8(R9), F23
 	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
 	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
 	WORD	$0x4e35d610 // fadd v16.4s, v16.4s, v21.4s
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
 	VMOVI	$0, V21.B16
-	FMOVQ	32(R9), F22
+	FMOVQ	32(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
 	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
@@ -620,7 +628,7 @@ group:
 	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
 	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
 	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
-	FMOVQ	96(R9), F22
+	FMOVQ	96(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
 	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
@@ -629,7 +637,7 @@ group:
 	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
 	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
 	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
-	FMOVQ	160(R9), F22
+	FMOVQ	160(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
 	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
@@ -638,7 +646,7 @@ group:
 	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
 	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
 	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
-	FMOVQ	224(R9), F22
+	FMOVQ	224(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
 	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
@@ -647,36 +655,36 @@ group:
 	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
 	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
 	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
-	FMOVD	16(R10), F22
+	FMOVD	16(R11), F22
 	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
-	FMOVS	(R12), F23
+	FMOVS	(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V19.S4, V19.S4
 	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	FMOVS	(R8), F23
+	FMOVS	(R9), F23
 	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
 	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
 	WORD	$0x4e33d529 // fadd v9.4s, v9.4s, v19.4s
-	FMOVS	8(R12), F23
+	FMOVS	8(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F23
+	FMOVS	4(R9), F23
 	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
 	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
 	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
-	FMOVS	16(R12), F23
+	FMOVS	16(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V21.S4, V21.S4
 	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
-	FMOVS	8(R8), F23
+	FMOVS	8(R9), F23
 	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
 	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
 	WORD	$0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
 	VMOVI	$0, V21.B16
-	FMOVQ	48(R9), F22
+	FMOVQ	48(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
 	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
@@ -685,7 +693,7 @@ group:
 	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
 	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
 	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
-	FMOVQ	112(R9), F22
+	FMOVQ	112(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
 	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
@@ -694,7 +702,7 @@ group:
 	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
 	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
 	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
-	FMOVQ	176(R9), F22
+	FMOVQ	176(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
 	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
@@ -703,7 +711,7 @@ group:
 	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
 	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
 	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
-	FMOVQ	240(R9), F22
+	FMOVQ	240(R10), F22
 	VAND	V0.B16, V22.B16, V23.B16
 	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
 	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
@@ -712,71 +720,73 @@ group:
 	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
 	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
 	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
-	FMOVD	24(R10), F22
+	FMOVD	24(R11), F22
 	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
-	FMOVS	(R12), F23
+	FMOVS	(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V19.S4, V19.S4
 	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
-	FMOVS	(R8), F23
+	FMOVS	(R9), F23
 	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
 	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
 	WORD	$0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	FMOVS	8(R12), F23
+	FMOVS	8(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F23
+	FMOVS	4(R9), F23
 	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
 	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
 	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
-	FMOVS	16(R12), F23
+	FMOVS	16(R13), F23
 	VDUP	V23.S[0], V23.S4
 	VADD	V23.S4, V21.S4, V21.S4
 	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
-	FMOVS	8(R8), F23
+	FMOVS	8(R9), F23
 	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
 	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
 	WORD	$0x4e35d652 // fadd v18.4s, v18.4s, v21.4s
-	ADD	$256, R9, R9
-	ADD	$32, R10, R10
-	ADD	$96, R11, R11
-	ADD	$24, R12, R12
-	SUBS	$1, R13, R13
+	ADD	$256, R10, R10
+	ADD	$32, R11, R11
+	ADD	$96, R12, R12
+	ADD	$24, R13, R13
+	ADD	$12, R14, R14
+	SUBS	$1, R15, R15
 	BNE	group
-	MOVD	R0, R14
-	FMOVQ	F7, (R14)
-	FMOVQ	F8, 16(R14)
-	FMOVQ	F9, 32(R14)
-	FMOVQ	F10, 48(R14)
-	ADD	R1, R14, R14
-	FMOVQ	F11, (R14)
-	FMOVQ	F12, 16(R14)
-	FMOVQ	F13, 32(R14)
-	FMOVQ	F14, 48(R14)
-	ADD	R1, R14, R14
-	FMOVQ	F15, (R14)
-	FMOVQ	F16, 16(R14)
-	FMOVQ	F17, 32(R14)
-	FMOVQ	F18, 48(R14)
-	ADD	R1, R14, R14
+	MOVD	R0, R19
+	FMOVQ	F7, (R19)
+	FMOVQ	F8, 16(R19)
+	FMOVQ	F9, 32(R19)
+	FMOVQ	F10, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F11, (R19)
+	FMOVQ	F12, 16(R19)
+	FMOVQ	F13, 32(R19)
+	FMOVQ	F14, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F15, (R19)
+	FMOVQ	F16, 16(R19)
+	FMOVQ	F17, 32(R19)
+	FMOVQ	F18, 48(R19)
+	ADD	R1, R19, R19
 	ADD	$64, R0, R0
 	ADD	R3, R2, R2
-	SUBS	$1, R6, R6
+	SUBS	$1, R7, R7
 	BNE	block
 	RET	
 
-// func groups2x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
-TEXT ·groups2x1NEON(SB), NOSPLIT, $0-72
+// func groupsInt4x322x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x322x1NEON(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R0
 	MOVD	stride+8(FP), R1
 	MOVD	w+16(FP), R2
 	MOVD	blockStride+24(FP), R3
 	MOVD	x+32(FP), R4
 	MOVD	starts+40(FP), R5
-	MOVD	blocks+56(FP), R6
-	MOVD	groups+64(FP), R7
-	MOVD	steps+48(FP), R8
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
 	VMOVI	$15, V0.B16
 	LSL	$2, R1, R1
 
@@ -785,219 +795,222 @@ block:
 	VMOVI	$0, V6.B16
 	VMOVI	$0, V7.B16
 	VMOVI	$0, V8.B16
-	MOVD	R2, R9
-	MOVD	$256, R10
-	MADD	R7, R2, R10, R10
-	MOVD	R4, R11
-	MOVD	R5, R12
-	MOVD	R7, R13
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
 
 group:
-	PRFM	4096(R9), PLDL1KEEP
-	PRFM	4160(R9), PLDL1KEEP
-	PRFM	4224(R9), PLDL1KEEP
-	PRFM	4288(R9), PLDL1KEEP
-	FMOVQ	(R11), F1
-	FMOVQ	16(R11), F2
-	FMOVQ	32(R11), F3
-	FMOVQ	48(R11), F4
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
 	VMOVI	$0, V9.B16
 	VMOVI	$0, V10.B16
-	FMOVQ	(R9), F11
+	FMOVQ	(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
 	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
 	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
-	FMOVQ	64(R9), F11
+	FMOVQ	64(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
 	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
 	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
-	FMOVQ	128(R9), F11
+	FMOVQ	128(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
 	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
 	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
-	FMOVQ	192(R9), F11
+	FMOVQ	192(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
 	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
 	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
-	FMOVD	(R10), F11
+	FMOVD	(R11), F11
 	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
 	VSHL	$8, V10.S4, V10.S4
 	VADD	V9.S4, V10.S4, V10.S4
-	FMOVS	(R12), F12
+	FMOVS	(R13), F12
 	VDUP	V12.S[0], V12.S4
 	VADD	V12.S4, V10.S4, V10.S4
 	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
-	FMOVS	(R8), F12
+	FMOVS	(R9), F12
 	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
 	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
 	WORD	$0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
 	VMOVI	$0, V9.B16
 	VMOVI	$0, V10.B16
-	FMOVQ	16(R9), F11
+	FMOVQ	16(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
 	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
 	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
-	FMOVQ	80(R9), F11
+	FMOVQ	80(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
 	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
 	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
-	FMOVQ	144(R9), F11
+	FMOVQ	144(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
 	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
 	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
-	FMOVQ	208(R9), F11
+	FMOVQ	208(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
 	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
 	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
-	FMOVD	8(R10), F11
+	FMOVD	8(R11), F11
 	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
 	VSHL	$8, V10.S4, V10.S4
 	VADD	V9.S4, V10.S4, V10.S4
-	FMOVS	(R12), F12
+	FMOVS	(R13), F12
 	VDUP	V12.S[0], V12.S4
 	VADD	V12.S4, V10.S4, V10.S4
 	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
-	FMOVS	(R8), F12
+	FMOVS	(R9), F12
 	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
 	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
 	WORD	$0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
 	VMOVI	$0, V9.B16
 	VMOVI	$0, V10.B16
-	FMOVQ	32(R9), F11
+	FMOVQ	32(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
 	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
 	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
-	FMOVQ	96(R9), F11
+	FMOVQ	96(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
 	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
 	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
-	FMOVQ	160(R9), F11
+	FMOVQ	160(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
 	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
 	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
-	FMOVQ	224(R9), F11
+	FMOVQ	224(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
 	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
 	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
-	FMOVD	16(R10), F11
+	FMOVD	16(R11), F11
 	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
 	VSHL	$8, V10.S4, V10.S4
 	VADD	V9.S4, V10.S4, V10.S4
-	FMOVS	(R12), F12
+	FMOVS	(R13), F12
 	VDUP	V12.S[0], V12.S4
 	VADD	V12.S4, V10.S4, V10.S4
 	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
-	FMOVS	(R8), F12
+	FMOVS	(R9), F12
 	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
 	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
 	WORD	$0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
 	VMOVI	$0, V9.B16
 	VMOVI	$0, V10.B16
-	FMOVQ	48(R9), F11
+	FMOVQ	48(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
 	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
 	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
-	FMOVQ	112(R9), F11
+	FMOVQ	112(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
 	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
 	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
-	FMOVQ	176(R9), F11
+	FMOVQ	176(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
 	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
 	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
-	FMOVQ	240(R9), F11
+	FMOVQ	240(R10), F11
 	VAND	V0.B16, V11.B16, V12.B16
 	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
 	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
 	VUSHR	$4, V11.B16, V12.B16
 	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
 	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
-	FMOVD	24(R10), F11
+	FMOVD	24(R11), F11
 	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
 	VSHL	$8, V10.S4, V10.S4
 	VADD	V9.S4, V10.S4, V10.S4
-	FMOVS	(R12), F12
+	FMOVS	(R13), F12
 	VDUP	V12.S[0], V12.S4
 	VADD	V12.S4, V10.S4, V10.S4
 	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
-	FMOVS	(R8), F12
+	FMOVS	(R9), F12
 	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
 	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
 	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
-	ADD	$256, R9, R9
-	ADD	$32, R10, R10
-	ADD	$64, R11, R11
-	ADD	$8, R12, R12
-	SUBS	$1, R13, R13
+	ADD	$256, R10, R10
+	ADD	$32, R11, R11
+	ADD	$64, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
 	BNE	group
-	MOVD	R0, R14
-	FMOVQ	F5, (R14)
-	FMOVQ	F6, 16(R14)
-	FMOVQ	F7, 32(R14)
-	FMOVQ	F8, 48(R14)
-	ADD	R1, R14, R14
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
 	ADD	$64, R0, R0
 	ADD	R3, R2, R2
-	SUBS	$1, R6, R6
+	SUBS	$1, R7, R7
 	BNE	block
 	RET	
 
-// func groups2x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
-TEXT ·groups2x2NEON(SB), NOSPLIT, $0-72
+// func groupsInt4x322x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x322x2NEON(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R0
 	MOVD	stride+8(FP), R1
 	MOVD	w+16(FP), R2
 	MOVD	blockStride+24(FP), R3
 	MOVD	x+32(FP), R4
 	MOVD	starts+40(FP), R5
-	MOVD	blocks+56(FP), R6
-	MOVD	groups+64(FP), R7
-	MOVD	steps+48(FP), R8
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
 	VMOVI	$15, V0.B16
 	LSL	$2, R1, R1
 
@@ -1010,31 +1023,32 @@ block:
 	VMOVI	$0, V14.B16
 	VMOVI	$0, V15.B16
 	VMOVI	$0, V16.B16
-	MOVD	R2, R9
-	MOVD	$256, R10
-	MADD	R7, R2, R10, R10
-	MOVD	R4, R11
-	MOVD	R5, R12
-	MOVD	R7, R13
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
 
 group:
-	PRFM	4096(R9), PLDL1KEEP
-	PRFM	4160(R9), PLDL1KEEP
-	PRFM	4224(R9), PLDL1KEEP
-	PRFM	4288(R9), PLDL1KEEP
-	FMOVQ	(R11), F1
-	FMOVQ	16(R11), F2
-	FMOVQ	32(R11), F3
-	FMOVQ	48(R11), F4
-	FMOVQ	64(R11), F5
-	FMOVQ	80(R11), F6
-	FMOVQ	96(R11), F7
-	FMOVQ	112(R11), F8
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
+	FMOVQ	96(R12), F7
+	FMOVQ	112(R12), F8
 	VMOVI	$0, V17.B16
 	VMOVI	$0, V18.B16
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
-	FMOVQ	(R9), F21
+	FMOVQ	(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
 	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
@@ -1045,7 +1059,7 @@ group:
 	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
 	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
 	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
-	FMOVQ	64(R9), F21
+	FMOVQ	64(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
 	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
@@ -1056,7 +1070,7 @@ group:
 	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
 	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
 	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
-	FMOVQ	128(R9), F21
+	FMOVQ	128(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
 	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
@@ -1067,7 +1081,7 @@ group:
 	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
 	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
 	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
-	FMOVQ	192(R9), F21
+	FMOVQ	192(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
 	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
@@ -1078,25 +1092,25 @@ group:
 	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
 	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
 	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
-	FMOVD	(R10), F21
+	FMOVD	(R11), F21
 	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
 	VSHL	$8, V18.S4, V18.S4
 	VADD	V17.S4, V18.S4, V18.S4
-	FMOVS	(R12), F22
+	FMOVS	(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V18.S4, V18.S4
 	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	FMOVS	(R8), F22
+	FMOVS	(R9), F22
 	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
 	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD	$0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
 	VSHL	$8, V20.S4, V20.S4
 	VADD	V19.S4, V20.S4, V20.S4
-	FMOVS	8(R12), F22
+	FMOVS	8(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F22
+	FMOVS	4(R9), F22
 	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
 	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
 	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
@@ -1104,7 +1118,7 @@ group:
 	VMOVI	$0, V18.B16
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
-	FMOVQ	16(R9), F21
+	FMOVQ	16(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
 	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
@@ -1115,7 +1129,7 @@ group:
 	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
 	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
 	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
-	FMOVQ	80(R9), F21
+	FMOVQ	80(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
 	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
@@ -1126,7 +1140,7 @@ group:
 	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
 	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
 	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
-	FMOVQ	144(R9), F21
+	FMOVQ	144(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
 	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
@@ -1137,7 +1151,7 @@ group:
 	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
 	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
 	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
-	FMOVQ	208(R9), F21
+	FMOVQ	208(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
 	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
@@ -1148,25 +1162,25 @@ group:
 	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
 	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
 	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
-	FMOVD	8(R10), F21
+	FMOVD	8(R11), F21
 	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
 	VSHL	$8, V18.S4, V18.S4
 	VADD	V17.S4, V18.S4, V18.S4
-	FMOVS	(R12), F22
+	FMOVS	(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V18.S4, V18.S4
 	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	FMOVS	(R8), F22
+	FMOVS	(R9), F22
 	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
 	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD	$0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
 	VSHL	$8, V20.S4, V20.S4
 	VADD	V19.S4, V20.S4, V20.S4
-	FMOVS	8(R12), F22
+	FMOVS	8(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F22
+	FMOVS	4(R9), F22
 	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
 	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
 	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
@@ -1174,7 +1188,7 @@ group:
 	VMOVI	$0, V18.B16
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
-	FMOVQ	32(R9), F21
+	FMOVQ	32(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
 	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
@@ -1185,7 +1199,7 @@ group:
 	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
 	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
 	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
-	FMOVQ	96(R9), F21
+	FMOVQ	96(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
 	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
@@ -1196,7 +1210,7 @@ group:
 	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
 	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
 	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
-	FMOVQ	160(R9), F21
+	FMOVQ	160(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
 	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
@@ -1207,7 +1221,7 @@ group:
 	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
 	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
 	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
-	FMOVQ	224(R9), F21
+	FMOVQ	224(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
 	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
@@ -1218,25 +1232,25 @@ group:
 	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
 	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
 	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
-	FMOVD	16(R10), F21
+	FMOVD	16(R11), F21
 	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
 	VSHL	$8, V18.S4, V18.S4
 	VADD	V17.S4, V18.S4, V18.S4
-	FMOVS	(R12), F22
+	FMOVS	(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V18.S4, V18.S4
 	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	FMOVS	(R8), F22
+	FMOVS	(R9), F22
 	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
 	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD	$0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
 	VSHL	$8, V20.S4, V20.S4
 	VADD	V19.S4, V20.S4, V20.S4
-	FMOVS	8(R12), F22
+	FMOVS	8(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F22
+	FMOVS	4(R9), F22
 	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
 	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
 	WORD	$0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
@@ -1244,7 +1258,7 @@ group:
 	VMOVI	$0, V18.B16
 	VMOVI	$0, V19.B16
 	VMOVI	$0, V20.B16
-	FMOVQ	48(R9), F21
+	FMOVQ	48(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
 	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
@@ -1255,7 +1269,7 @@ group:
 	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
 	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
 	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
-	FMOVQ	112(R9), F21
+	FMOVQ	112(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
 	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
@@ -1266,7 +1280,7 @@ group:
 	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
 	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
 	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
-	FMOVQ	176(R9), F21
+	FMOVQ	176(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
 	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
@@ -1277,7 +1291,7 @@ group:
 	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
 	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
 	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
-	FMOVQ	240(R9), F21
+	FMOVQ	240(R10), F21
 	VAND	V0.B16, V21.B16, V22.B16
 	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
 	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
@@ -1288,62 +1302,64 @@ group:
 	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
 	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
 	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
-	FMOVD	24(R10), F21
+	FMOVD	24(R11), F21
 	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
 	VSHL	$8, V18.S4, V18.S4
 	VADD	V17.S4, V18.S4, V18.S4
-	FMOVS	(R12), F22
+	FMOVS	(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V18.S4, V18.S4
 	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
-	FMOVS	(R8), F22
+	FMOVS	(R9), F22
 	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
 	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD	$0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
 	VSHL	$8, V20.S4, V20.S4
 	VADD	V19.S4, V20.S4, V20.S4
-	FMOVS	8(R12), F22
+	FMOVS	8(R13), F22
 	VDUP	V22.S[0], V22.S4
 	VADD	V22.S4, V20.S4, V20.S4
 	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
-	FMOVS	4(R8), F22
+	FMOVS	4(R9), F22
 	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
 	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
 	WORD	$0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
-	ADD	$256, R9, R9
-	ADD	$32, R10, R10
-	ADD	$128, R11, R11
-	ADD	$16, R12, R12
-	SUBS	$1, R13, R13
+	ADD	$256, R10, R10
+	ADD	$32, R11, R11
+	ADD	$128, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
 	BNE	group
-	MOVD	R0, R14
-	FMOVQ	F9, (R14)
-	FMOVQ	F10, 16(R14)
-	FMOVQ	F11, 32(R14)
-	FMOVQ	F12, 48(R14)
-	ADD	R1, R14, R14
-	FMOVQ	F13, (R14)
-	FMOVQ	F14, 16(R14)
-	FMOVQ	F15, 32(R14)
-	FMOVQ	F16, 48(R14)
-	ADD	R1, R14, R14
+	MOVD	R0, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F13, (R19)
+	FMOVQ	F14, 16(R19)
+	FMOVQ	F15, 32(R19)
+	FMOVQ	F16, 48(R19)
+	ADD	R1, R19, R19
 	ADD	$64, R0, R0
 	ADD	R3, R2, R2
-	SUBS	$1, R6, R6
+	SUBS	$1, R7, R7
 	BNE	block
 	RET	
 
-// func groups3x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
-TEXT ·groups3x1NEON(SB), NOSPLIT, $0-72
+// func groupsInt4x323x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x323x1NEON(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R0
 	MOVD	stride+8(FP), R1
 	MOVD	w+16(FP), R2
 	MOVD	blockStride+24(FP), R3
 	MOVD	x+32(FP), R4
 	MOVD	starts+40(FP), R5
-	MOVD	blocks+56(FP), R6
-	MOVD	groups+64(FP), R7
-	MOVD	steps+48(FP), R8
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
 	VMOVI	$15, V0.B16
 	LSL	$2, R1, R1
 
@@ -1352,28 +1368,29 @@ block:
 	VMOVI	$0, V8.B16
 	VMOVI	$0, V9.B16
 	VMOVI	$0, V10.B16
-	MOVD	R2, R9
-	MOVD	$256, R10
-	MADD	R7, R2, R10, R10
-	MOVD	R4, R11
-	MOVD	R5, R12
-	MOVD	R7, R13
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
 
 group:
-	PRFM	4096(R9), PLDL1KEEP
-	PRFM	4160(R9), PLDL1KEEP
-	PRFM	4224(R9), PLDL1KEEP
-	PRFM	4288(R9), PLDL1KEEP
-	FMOVQ	(R11), F1
-	FMOVQ	16(R11), F2
-	FMOVQ	32(R11), F3
-	FMOVQ	48(R11), F4
-	FMOVQ	64(R11), F5
-	FMOVQ	80(R11), F6
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
 	VMOVI	$0, V11.B16
 	VMOVI	$0, V12.B16
 	VMOVI	$0, V13.B16
-	FMOVQ	(R9), F14
+	FMOVQ	(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f81e1eb // sdot v11.4s, v15.16b, v1.4b[0]
 	WORD	$0x4fa1e1ec // sdot v12.4s, v15.16b, v1.4b[1]
@@ -1382,7 +1399,7 @@ group:
 	WORD	$0x4fa1e9eb // sdot v11.4s, v15.16b, v1.4b[3]
 	WORD	$0x4f82e1ec // sdot v12.4s, v15.16b, v2.4b[0]
 	WORD	$0x4fa2e1ed // sdot v13.4s, v15.16b, v2.4b[1]
-	FMOVQ	64(R9), F14
+	FMOVQ	64(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f82e9eb // sdot v11.4s, v15.16b, v2.4b[2]
 	WORD	$0x4fa2e9ec // sdot v12.4s, v15.16b, v2.4b[3]
@@ -1391,7 +1408,7 @@ group:
 	WORD	$0x4fa3e1eb // sdot v11.4s, v15.16b, v3.4b[1]
 	WORD	$0x4f83e9ec // sdot v12.4s, v15.16b, v3.4b[2]
 	WORD	$0x4fa3e9ed // sdot v13.4s, v15.16b, v3.4b[3]
-	FMOVQ	128(R9), F14
+	FMOVQ	128(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f84e1eb // sdot v11.4s, v15.16b, v4.4b[0]
 	WORD	$0x4fa4e1ec // sdot v12.4s, v15.16b, v4.4b[1]
@@ -1400,7 +1417,7 @@ group:
 	WORD	$0x4fa4e9eb // sdot v11.4s, v15.16b, v4.4b[3]
 	WORD	$0x4f85e1ec // sdot v12.4s, v15.16b, v5.4b[0]
 	WORD	$0x4fa5e1ed // sdot v13.4s, v15.16b, v5.4b[1]
-	FMOVQ	192(R9), F14
+	FMOVQ	192(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f85e9eb // sdot v11.4s, v15.16b, v5.4b[2]
 	WORD	$0x4fa5e9ec // sdot v12.4s, v15.16b, v5.4b[3]
@@ -1409,24 +1426,24 @@ group:
 	WORD	$0x4fa6e1eb // sdot v11.4s, v15.16b, v6.4b[1]
 	WORD	$0x4f86e9ec // sdot v12.4s, v15.16b, v6.4b[2]
 	WORD	$0x4fa6e9ed // sdot v13.4s, v15.16b, v6.4b[3]
-	FMOVD	(R10), F14
+	FMOVD	(R11), F14
 	WORD	$0x0e2179ce // fcvtl v14.4s, v14.4h
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V12.S4, V13.S4, V13.S4
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V11.S4, V13.S4, V13.S4
-	FMOVS	(R12), F15
+	FMOVS	(R13), F15
 	VDUP	V15.S[0], V15.S4
 	VADD	V15.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F15
+	FMOVS	(R9), F15
 	WORD	$0x4f8f91ad // fmul v13.4s, v13.4s, v15.s[0]
 	WORD	$0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
 	WORD	$0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
 	VMOVI	$0, V11.B16
 	VMOVI	$0, V12.B16
 	VMOVI	$0, V13.B16
-	FMOVQ	16(R9), F14
+	FMOVQ	16(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f81e1eb // sdot v11.4s, v15.16b, v1.4b[0]
 	WORD	$0x4fa1e1ec // sdot v12.4s, v15.16b, v1.4b[1]
@@ -1435,7 +1452,7 @@ group:
 	WORD	$0x4fa1e9eb // sdot v11.4s, v15.16b, v1.4b[3]
 	WORD	$0x4f82e1ec // sdot v12.4s, v15.16b, v2.4b[0]
 	WORD	$0x4fa2e1ed // sdot v13.4s, v15.16b, v2.4b[1]
-	FMOVQ	80(R9), F14
+	FMOVQ	80(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f82e9eb // sdot v11.4s, v15.16b, v2.4b[2]
 	WORD	$0x4fa2e9ec // sdot v12.4s, v15.16b, v2.4b[3]
@@ -1444,7 +1461,7 @@ group:
 	WORD	$0x4fa3e1eb // sdot v11.4s, v15.16b, v3.4b[1]
 	WORD	$0x4f83e9ec // sdot v12.4s, v15.16b, v3.4b[2]
 	WORD	$0x4fa3e9ed // sdot v13.4s, v15.16b, v3.4b[3]
-	FMOVQ	144(R9), F14
+	FMOVQ	144(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f84e1eb // sdot v11.4s, v15.16b, v4.4b[0]
 	WORD	$0x4fa4e1ec // sdot v12.4s, v15.16b, v4.4b[1]
@@ -1453,7 +1470,7 @@ group:
 	WORD	$0x4fa4e9eb // sdot v11.4s, v15.16b, v4.4b[3]
 	WORD	$0x4f85e1ec // sdot v12.4s, v15.16b, v5.4b[0]
 	WORD	$0x4fa5e1ed // sdot v13.4s, v15.16b, v5.4b[1]
-	FMOVQ	208(R9), F14
+	FMOVQ	208(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f85e9eb // sdot v11.4s, v15.16b, v5.4b[2]
 	WORD	$0x4fa5e9ec // sdot v12.4s, v15.16b, v5.4b[3]
@@ -1462,24 +1479,24 @@ group:
 	WORD	$0x4fa6e1eb // sdot v11.4s, v15.16b, v6.4b[1]
 	WORD	$0x4f86e9ec // sdot v12.4s, v15.16b, v6.4b[2]
 	WORD	$0x4fa6e9ed // sdot v13.4s, v15.16b, v6.4b[3]
-	FMOVD	8(R10), F14
+	FMOVD	8(R11), F14
 	WORD	$0x0e2179ce // fcvtl v14.4s, v14.4h
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V12.S4, V13.S4, V13.S4
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V11.S4, V13.S4, V13.S4
-	FMOVS	(R12), F15
+	FMOVS	(R13), F15
 	VDUP	V15.S[0], V15.S4
 	VADD	V15.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F15
+	FMOVS	(R9), F15
 	WORD	$0x4f8f91ad // fmul v13.4s, v13.4s, v15.s[0]
 	WORD	$0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
 	WORD	$0x4e2dd508 // fadd v8.4s, v8.4s, v13.4s
 	VMOVI	$0, V11.B16
 	VMOVI	$0, V12.B16
 	VMOVI	$0, V13.B16
-	FMOVQ	32(R9), F14
+	FMOVQ	32(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f81e1eb // sdot v11.4s, v15.16b, v1.4b[0]
 	WORD	$0x4fa1e1ec // sdot v12.4s, v15.16b, v1.4b[1]
@@ -1488,7 +1505,7 @@ group:
 	WORD	$0x4fa1e9eb // sdot v11.4s, v15.16b, v1.4b[3]
 	WORD	$0x4f82e1ec // sdot v12.4s, v15.16b, v2.4b[0]
 	WORD	$0x4fa2e1ed // sdot v13.4s, v15.16b, v2.4b[1]
-	FMOVQ	96(R9), F14
+	FMOVQ	96(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f82e9eb // sdot v11.4s, v15.16b, v2.4b[2]
 	WORD	$0x4fa2e9ec // sdot v12.4s, v15.16b, v2.4b[3]
@@ -1497,7 +1514,7 @@ group:
 	WORD	$0x4fa3e1eb // sdot v11.4s, v15.16b, v3.4b[1]
 	WORD	$0x4f83e9ec // sdot v12.4s, v15.16b, v3.4b[2]
 	WORD	$0x4fa3e9ed // sdot v13.4s, v15.16b, v3.4b[3]
-	FMOVQ	160(R9), F14
+	FMOVQ	160(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f84e1eb // sdot v11.4s, v15.16b, v4.4b[0]
 	WORD	$0x4fa4e1ec // sdot v12.4s, v15.16b, v4.4b[1]
@@ -1506,7 +1523,7 @@ group:
 	WORD	$0x4fa4e9eb // sdot v11.4s, v15.16b, v4.4b[3]
 	WORD	$0x4f85e1ec // sdot v12.4s, v15.16b, v5.4b[0]
 	WORD	$0x4fa5e1ed // sdot v13.4s, v15.16b, v5.4b[1]
-	FMOVQ	224(R9), F14
+	FMOVQ	224(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f85e9eb // sdot v11.4s, v15.16b, v5.4b[2]
 	WORD	$0x4fa5e9ec // sdot v12.4s, v15.16b, v5.4b[3]
@@ -1515,24 +1532,24 @@ group:
 	WORD	$0x4fa6e1eb // sdot v11.4s, v15.16b, v6.4b[1]
 	WORD	$0x4f86e9ec // sdot v12.4s, v15.16b, v6.4b[2]
 	WORD	$0x4fa6e9ed // sdot v13.4s, v15.16b, v6.4b[3]
-	FMOVD	16(R10), F14
+	FMOVD	16(R11), F14
 	WORD	$0x0e2179ce // fcvtl v14.4s, v14.4h
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V12.S4, V13.S4, V13.S4
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V11.S4, V13.S4, V13.S4
-	FMOVS	(R12), F15
+	FMOVS	(R13), F15
 	VDUP	V15.S[0], V15.S4
 	VADD	V15.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F15
+	FMOVS	(R9), F15
 	WORD	$0x4f8f91ad // fmul v13.4s, v13.4s, v15.s[0]
 	WORD	$0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
 	WORD	$0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
 	VMOVI	$0, V11.B16
 	VMOVI	$0, V12.B16
 	VMOVI	$0, V13.B16
-	FMOVQ	48(R9), F14
+	FMOVQ	48(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f81e1eb // sdot v11.4s, v15.16b, v1.4b[0]
 	WORD	$0x4fa1e1ec // sdot v12.4s, v15.16b, v1.4b[1]
@@ -1541,7 +1558,7 @@ group:
 	WORD	$0x4fa1e9eb // sdot v11.4s, v15.16b, v1.4b[3]
 	WORD	$0x4f82e1ec // sdot v12.4s, v15.16b, v2.4b[0]
 	WORD	$0x4fa2e1ed // sdot v13.4s, v15.16b, v2.4b[1]
-	FMOVQ	112(R9), F14
+	FMOVQ	112(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f82e9eb // sdot v11.4s, v15.16b, v2.4b[2]
 	WORD	$0x4fa2e9ec // sdot v12.4s, v15.16b, v2.4b[3]
@@ -1550,7 +1567,7 @@ group:
 	WORD	$0x4fa3e1eb // sdot v11.4s, v15.16b, v3.4b[1]
 	WORD	$0x4f83e9ec // sdot v12.4s, v15.16b, v3.4b[2]
 	WORD	$0x4fa3e9ed // sdot v13.4s, v15.16b, v3.4b[3]
-	FMOVQ	176(R9), F14
+	FMOVQ	176(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f84e1eb // sdot v11.4s, v15.16b, v4.4b[0]
 	WORD	$0x4fa4e1ec // sdot v12.4s, v15.16b, v4.4b[1]
@@ -1559,7 +1576,7 @@ group:
 	WORD	$0x4fa4e9eb // sdot v11.4s, v15.16b, v4.4b[3]
 	WORD	$0x4f85e1ec // sdot v12.4s, v15.16b, v5.4b[0]
 	WORD	$0x4fa5e1ed // sdot v13.4s, v15.16b, v5.4b[1]
-	FMOVQ	240(R9), F14
+	FMOVQ	240(R10), F14
 	VAND	V0.B16, V14.B16, V15.B16
 	WORD	$0x4f85e9eb // sdot v11.4s, v15.16b, v5.4b[2]
 	WORD	$0x4fa5e9ec // sdot v12.4s, v15.16b, v5.4b[3]
@@ -1568,34 +1585,6196 @@ group:
 	WORD	$0x4fa6e1eb // sdot v11.4s, v15.16b, v6.4b[1]
 	WORD	$0x4f86e9ec // sdot v12.4s, v15.16b, v6.4b[2]
 	WORD	$0x4fa6e9ed // sdot v13.4s, v15.16b, v6.4b[3]
-	FMOVD	24(R10), F14
+	FMOVD	24(R11), F14
 	WORD	$0x0e2179ce // fcvtl v14.4s, v14.4h
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V12.S4, V13.S4, V13.S4
 	VSHL	$8, V13.S4, V13.S4
 	VADD	V11.S4, V13.S4, V13.S4
-	FMOVS	(R12), F15
+	FMOVS	(R13), F15
 	VDUP	V15.S[0], V15.S4
 	VADD	V15.S4, V13.S4, V13.S4
 	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
-	FMOVS	(R8), F15
+	FMOVS	(R9), F15
 	WORD	$0x4f8f91ad // fmul v13.4s, v13.4s, v15.s[0]
 	WORD	$0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
 	WORD	$0x4e2dd54a // fadd v10.4s, v10.4s, v13.4s
-	ADD	$256, R9, R9
-	ADD	$32, R10, R10
-	ADD	$96, R11, R11
-	ADD	$8, R12, R12
-	SUBS	$1, R13, R13
+	ADD	$256, R10, R10
+	ADD	$32, R11, R11
+	ADD	$96, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
 	BNE	group
-	MOVD	R0, R14
-	FMOVQ	F7, (R14)
-	FMOVQ	F8, 16(R14)
-	FMOVQ	F9, 32(R14)
-	FMOVQ	F10, 48(R14)
-	ADD	R1, R14, R14
+	MOVD	R0, R19
+	FMOVQ	F7, (R19)
+	FMOVQ	F8, 16(R19)
+	FMOVQ	F9, 32(R19)
+	FMOVQ	F10, 48(R19)
+	ADD	R1, R19, R19
 	ADD	$64, R0, R0
 	ADD	R3, R2, R2
-	SUBS	$1, R6, R6
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x321x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x321x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	VMOVI	$0, V7.B16
+	FMOVQ	(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	64(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	128(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	192(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	256(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	320(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	384(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	448(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVD	(R11), F8
+	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD	$0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	16(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	80(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	144(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	208(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	272(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	336(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	400(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	464(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVD	8(R11), F8
+	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD	$0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	32(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	96(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	160(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	224(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	288(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	352(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	416(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	480(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVD	16(R11), F8
+	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	48(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	112(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	176(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	240(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	304(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	368(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	432(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	496(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVD	24(R11), F8
+	WORD	$0x0e217908 // fcvtl v8.4s, v8.4h
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD	$0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	ADD	$512, R10, R10
+	ADD	$32, R11, R11
+	ADD	$32, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F3, (R19)
+	FMOVQ	F4, 16(R19)
+	FMOVQ	F5, 32(R19)
+	FMOVQ	F6, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x321x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x321x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	64(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	128(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	192(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	256(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	320(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	384(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	448(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVD	(R11), F15
+	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	WORD	$0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	WORD	$0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	16(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	80(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	144(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	208(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	272(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	336(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	400(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	464(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVD	8(R11), F15
+	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	WORD	$0x4e2dd4c6 // fadd v6.4s, v6.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	WORD	$0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	32(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	96(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	160(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	224(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	288(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	352(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	416(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	480(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVD	16(R11), F15
+	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	WORD	$0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	WORD	$0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	48(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	112(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	176(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	240(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	304(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	368(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	432(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	496(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVD	24(R11), F15
+	WORD	$0x0e2179ef // fcvtl v15.4s, v15.4h
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	WORD	$0x4e2dd508 // fadd v8.4s, v8.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
+	ADD	$512, R10, R10
+	ADD	$32, R11, R11
+	ADD	$64, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x321x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x321x3NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	64(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	128(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	192(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	256(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	320(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	384(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	448(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVD	(R11), F22
+	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	WORD	$0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD	$0x4e35d5ef // fadd v15.4s, v15.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	16(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	80(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	144(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	208(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	272(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	336(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	400(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	464(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVD	8(R11), F22
+	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	WORD	$0x4e33d508 // fadd v8.4s, v8.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD	$0x4e35d610 // fadd v16.4s, v16.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	32(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	96(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	160(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	224(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	288(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	352(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	416(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	480(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVD	16(R11), F22
+	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	WORD	$0x4e33d529 // fadd v9.4s, v9.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD	$0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	48(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	112(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	176(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	240(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	304(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	368(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	432(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	496(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVD	24(R11), F22
+	WORD	$0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	WORD	$0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD	$0x4e35d652 // fadd v18.4s, v18.4s, v21.4s
+	ADD	$512, R10, R10
+	ADD	$32, R11, R11
+	ADD	$96, R12, R12
+	ADD	$24, R13, R13
+	ADD	$12, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F7, (R19)
+	FMOVQ	F8, 16(R19)
+	FMOVQ	F9, 32(R19)
+	FMOVQ	F10, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F11, (R19)
+	FMOVQ	F12, 16(R19)
+	FMOVQ	F13, 32(R19)
+	FMOVQ	F14, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F15, (R19)
+	FMOVQ	F16, 16(R19)
+	FMOVQ	F17, 32(R19)
+	FMOVQ	F18, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x322x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x322x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	64(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	128(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	192(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	256(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	320(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	384(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	448(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVD	(R11), F11
+	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD	$0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	16(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	80(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	144(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	208(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	272(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	336(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	400(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	464(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVD	8(R11), F11
+	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD	$0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	32(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	96(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	160(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	224(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	288(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	352(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	416(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	480(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVD	16(R11), F11
+	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD	$0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	48(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	112(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	176(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	240(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	304(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	368(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	432(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	496(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVD	24(R11), F11
+	WORD	$0x0e21796b // fcvtl v11.4s, v11.4h
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	ADD	$512, R10, R10
+	ADD	$32, R11, R11
+	ADD	$64, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x322x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x322x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
+	FMOVQ	96(R12), F7
+	FMOVQ	112(R12), F8
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	64(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	128(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	192(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	256(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	320(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	384(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	448(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVD	(R11), F21
+	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	WORD	$0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	16(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	80(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	144(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	208(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	272(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	336(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	400(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	464(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVD	8(R11), F21
+	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	WORD	$0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	32(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	96(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	160(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	224(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	288(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	352(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	416(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	480(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVD	16(R11), F21
+	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	WORD	$0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD	$0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	48(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	112(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	176(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	240(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	304(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	368(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	432(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	496(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVD	24(R11), F21
+	WORD	$0x0e217ab5 // fcvtl v21.4s, v21.4h
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	WORD	$0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	WORD	$0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
+	ADD	$512, R10, R10
+	ADD	$32, R11, R11
+	ADD	$128, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F13, (R19)
+	FMOVQ	F14, 16(R19)
+	FMOVQ	F15, 32(R19)
+	FMOVQ	F16, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x323x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x323x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	MOVD	$65535, R19
+	VDUP	R19, V1.S4
+	MOVD	$1199570944, R19
+	VDUP	R19, V2.S4
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F3
+	FMOVQ	16(R12), F4
+	FMOVQ	32(R12), F5
+	FMOVQ	48(R12), F6
+	FMOVQ	64(R12), F7
+	FMOVQ	80(R12), F8
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	64(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	128(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	192(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	256(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	320(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	384(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	448(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVD	(R11), F16
+	WORD	$0x0e217a10 // fcvtl v16.4s, v16.4h
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	WORD	$0x4e2fd529 // fadd v9.4s, v9.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	16(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	80(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	144(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	208(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	272(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	336(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	400(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	464(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVD	8(R11), F16
+	WORD	$0x0e217a10 // fcvtl v16.4s, v16.4h
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	WORD	$0x4e2fd54a // fadd v10.4s, v10.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	32(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	96(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	160(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	224(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	288(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	352(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	416(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	480(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVD	16(R11), F16
+	WORD	$0x0e217a10 // fcvtl v16.4s, v16.4h
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	WORD	$0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	48(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	112(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	176(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	240(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	304(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	368(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	432(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	496(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVD	24(R11), F16
+	WORD	$0x0e217a10 // fcvtl v16.4s, v16.4h
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	WORD	$0x4e2fd58c // fadd v12.4s, v12.4s, v15.4s
+	ADD	$512, R10, R10
+	ADD	$32, R11, R11
+	ADD	$96, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x161x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x161x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V2.B16
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
+	VMOVI	$0, V5.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	VMOVI	$0, V6.B16
+	FMOVQ	(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e106 // sdot v6.4s, v8.16b, v1.4b[0]
+	FMOVQ	64(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e106 // sdot v6.4s, v8.16b, v1.4b[1]
+	FMOVQ	128(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e906 // sdot v6.4s, v8.16b, v1.4b[2]
+	FMOVQ	192(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e906 // sdot v6.4s, v8.16b, v1.4b[3]
+	FMOVQ	(R11), F7
+	WORD	$0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVS	(R9), F8
+	WORD	$0x4f8890c6 // fmul v6.4s, v6.4s, v8.s[0]
+	WORD	$0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD	$0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	VMOVI	$0, V6.B16
+	FMOVQ	16(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e106 // sdot v6.4s, v8.16b, v1.4b[0]
+	FMOVQ	80(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e106 // sdot v6.4s, v8.16b, v1.4b[1]
+	FMOVQ	144(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e906 // sdot v6.4s, v8.16b, v1.4b[2]
+	FMOVQ	208(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e906 // sdot v6.4s, v8.16b, v1.4b[3]
+	FMOVQ	16(R11), F7
+	WORD	$0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVS	(R9), F8
+	WORD	$0x4f8890c6 // fmul v6.4s, v6.4s, v8.s[0]
+	WORD	$0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD	$0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
+	VMOVI	$0, V6.B16
+	FMOVQ	32(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e106 // sdot v6.4s, v8.16b, v1.4b[0]
+	FMOVQ	96(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e106 // sdot v6.4s, v8.16b, v1.4b[1]
+	FMOVQ	160(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e906 // sdot v6.4s, v8.16b, v1.4b[2]
+	FMOVQ	224(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e906 // sdot v6.4s, v8.16b, v1.4b[3]
+	FMOVQ	32(R11), F7
+	WORD	$0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVS	(R9), F8
+	WORD	$0x4f8890c6 // fmul v6.4s, v6.4s, v8.s[0]
+	WORD	$0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD	$0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	VMOVI	$0, V6.B16
+	FMOVQ	48(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e106 // sdot v6.4s, v8.16b, v1.4b[0]
+	FMOVQ	112(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e106 // sdot v6.4s, v8.16b, v1.4b[1]
+	FMOVQ	176(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4f81e906 // sdot v6.4s, v8.16b, v1.4b[2]
+	FMOVQ	240(R10), F7
+	VEOR	V0.B16, V7.B16, V8.B16
+	WORD	$0x4fa1e906 // sdot v6.4s, v8.16b, v1.4b[3]
+	FMOVQ	48(R11), F7
+	WORD	$0x4e21d8c6 // scvtf v6.4s, v6.4s
+	FMOVS	(R9), F8
+	WORD	$0x4f8890c6 // fmul v6.4s, v6.4s, v8.s[0]
+	WORD	$0x6e27dcc6 // fmul v6.4s, v6.4s, v7.4s
+	WORD	$0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
+	ADD	$256, R10, R10
+	ADD	$64, R11, R11
+	ADD	$16, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F2, (R19)
+	FMOVQ	F3, 16(R19)
+	FMOVQ	F4, 32(R19)
+	FMOVQ	F5, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x161x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x161x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e1cb // sdot v11.4s, v14.16b, v1.4b[0]
+	WORD	$0x4fa1e1cc // sdot v12.4s, v14.16b, v1.4b[1]
+	FMOVQ	64(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e9cb // sdot v11.4s, v14.16b, v1.4b[2]
+	WORD	$0x4fa1e9cc // sdot v12.4s, v14.16b, v1.4b[3]
+	FMOVQ	128(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e1cb // sdot v11.4s, v14.16b, v2.4b[0]
+	WORD	$0x4fa2e1cc // sdot v12.4s, v14.16b, v2.4b[1]
+	FMOVQ	192(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e9cb // sdot v11.4s, v14.16b, v2.4b[2]
+	WORD	$0x4fa2e9cc // sdot v12.4s, v14.16b, v2.4b[3]
+	FMOVQ	(R11), F13
+	WORD	$0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e916b // fmul v11.4s, v11.4s, v14.s[0]
+	WORD	$0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD	$0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVS	4(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	16(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e1cb // sdot v11.4s, v14.16b, v1.4b[0]
+	WORD	$0x4fa1e1cc // sdot v12.4s, v14.16b, v1.4b[1]
+	FMOVQ	80(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e9cb // sdot v11.4s, v14.16b, v1.4b[2]
+	WORD	$0x4fa1e9cc // sdot v12.4s, v14.16b, v1.4b[3]
+	FMOVQ	144(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e1cb // sdot v11.4s, v14.16b, v2.4b[0]
+	WORD	$0x4fa2e1cc // sdot v12.4s, v14.16b, v2.4b[1]
+	FMOVQ	208(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e9cb // sdot v11.4s, v14.16b, v2.4b[2]
+	WORD	$0x4fa2e9cc // sdot v12.4s, v14.16b, v2.4b[3]
+	FMOVQ	16(R11), F13
+	WORD	$0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e916b // fmul v11.4s, v11.4s, v14.s[0]
+	WORD	$0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD	$0x4e2bd484 // fadd v4.4s, v4.4s, v11.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVS	4(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	32(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e1cb // sdot v11.4s, v14.16b, v1.4b[0]
+	WORD	$0x4fa1e1cc // sdot v12.4s, v14.16b, v1.4b[1]
+	FMOVQ	96(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e9cb // sdot v11.4s, v14.16b, v1.4b[2]
+	WORD	$0x4fa1e9cc // sdot v12.4s, v14.16b, v1.4b[3]
+	FMOVQ	160(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e1cb // sdot v11.4s, v14.16b, v2.4b[0]
+	WORD	$0x4fa2e1cc // sdot v12.4s, v14.16b, v2.4b[1]
+	FMOVQ	224(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e9cb // sdot v11.4s, v14.16b, v2.4b[2]
+	WORD	$0x4fa2e9cc // sdot v12.4s, v14.16b, v2.4b[3]
+	FMOVQ	32(R11), F13
+	WORD	$0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e916b // fmul v11.4s, v11.4s, v14.s[0]
+	WORD	$0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD	$0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVS	4(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	48(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e1cb // sdot v11.4s, v14.16b, v1.4b[0]
+	WORD	$0x4fa1e1cc // sdot v12.4s, v14.16b, v1.4b[1]
+	FMOVQ	112(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f81e9cb // sdot v11.4s, v14.16b, v1.4b[2]
+	WORD	$0x4fa1e9cc // sdot v12.4s, v14.16b, v1.4b[3]
+	FMOVQ	176(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e1cb // sdot v11.4s, v14.16b, v2.4b[0]
+	WORD	$0x4fa2e1cc // sdot v12.4s, v14.16b, v2.4b[1]
+	FMOVQ	240(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f82e9cb // sdot v11.4s, v14.16b, v2.4b[2]
+	WORD	$0x4fa2e9cc // sdot v12.4s, v14.16b, v2.4b[3]
+	FMOVQ	48(R11), F13
+	WORD	$0x4e21d96b // scvtf v11.4s, v11.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e916b // fmul v11.4s, v11.4s, v14.s[0]
+	WORD	$0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD	$0x4e2bd4c6 // fadd v6.4s, v6.4s, v11.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	FMOVS	4(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd54a // fadd v10.4s, v10.4s, v12.4s
+	ADD	$256, R10, R10
+	ADD	$64, R11, R11
+	ADD	$32, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F3, (R19)
+	FMOVQ	F4, 16(R19)
+	FMOVQ	F5, 32(R19)
+	FMOVQ	F6, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F7, (R19)
+	FMOVQ	F8, 16(R19)
+	FMOVQ	F9, 32(R19)
+	FMOVQ	F10, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x161x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x161x3NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V4.B16
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	VMOVI	$0, V16.B16
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	FMOVQ	(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f81e290 // sdot v16.4s, v20.16b, v1.4b[0]
+	WORD	$0x4fa1e291 // sdot v17.4s, v20.16b, v1.4b[1]
+	WORD	$0x4f81ea92 // sdot v18.4s, v20.16b, v1.4b[2]
+	FMOVQ	64(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa1ea90 // sdot v16.4s, v20.16b, v1.4b[3]
+	WORD	$0x4f82e291 // sdot v17.4s, v20.16b, v2.4b[0]
+	WORD	$0x4fa2e292 // sdot v18.4s, v20.16b, v2.4b[1]
+	FMOVQ	128(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f82ea90 // sdot v16.4s, v20.16b, v2.4b[2]
+	WORD	$0x4fa2ea91 // sdot v17.4s, v20.16b, v2.4b[3]
+	WORD	$0x4f83e292 // sdot v18.4s, v20.16b, v3.4b[0]
+	FMOVQ	192(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa3e290 // sdot v16.4s, v20.16b, v3.4b[1]
+	WORD	$0x4f83ea91 // sdot v17.4s, v20.16b, v3.4b[2]
+	WORD	$0x4fa3ea92 // sdot v18.4s, v20.16b, v3.4b[3]
+	FMOVQ	(R11), F19
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	(R9), F20
+	WORD	$0x4f949210 // fmul v16.4s, v16.4s, v20.s[0]
+	WORD	$0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD	$0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
+	FMOVS	4(R9), F20
+	WORD	$0x4f949231 // fmul v17.4s, v17.4s, v20.s[0]
+	WORD	$0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD	$0x4e31d508 // fadd v8.4s, v8.4s, v17.4s
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	8(R9), F20
+	WORD	$0x4f949252 // fmul v18.4s, v18.4s, v20.s[0]
+	WORD	$0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
+	WORD	$0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	VMOVI	$0, V16.B16
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	FMOVQ	16(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f81e290 // sdot v16.4s, v20.16b, v1.4b[0]
+	WORD	$0x4fa1e291 // sdot v17.4s, v20.16b, v1.4b[1]
+	WORD	$0x4f81ea92 // sdot v18.4s, v20.16b, v1.4b[2]
+	FMOVQ	80(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa1ea90 // sdot v16.4s, v20.16b, v1.4b[3]
+	WORD	$0x4f82e291 // sdot v17.4s, v20.16b, v2.4b[0]
+	WORD	$0x4fa2e292 // sdot v18.4s, v20.16b, v2.4b[1]
+	FMOVQ	144(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f82ea90 // sdot v16.4s, v20.16b, v2.4b[2]
+	WORD	$0x4fa2ea91 // sdot v17.4s, v20.16b, v2.4b[3]
+	WORD	$0x4f83e292 // sdot v18.4s, v20.16b, v3.4b[0]
+	FMOVQ	208(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa3e290 // sdot v16.4s, v20.16b, v3.4b[1]
+	WORD	$0x4f83ea91 // sdot v17.4s, v20.16b, v3.4b[2]
+	WORD	$0x4fa3ea92 // sdot v18.4s, v20.16b, v3.4b[3]
+	FMOVQ	16(R11), F19
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	(R9), F20
+	WORD	$0x4f949210 // fmul v16.4s, v16.4s, v20.s[0]
+	WORD	$0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD	$0x4e30d4a5 // fadd v5.4s, v5.4s, v16.4s
+	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
+	FMOVS	4(R9), F20
+	WORD	$0x4f949231 // fmul v17.4s, v17.4s, v20.s[0]
+	WORD	$0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD	$0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	8(R9), F20
+	WORD	$0x4f949252 // fmul v18.4s, v18.4s, v20.s[0]
+	WORD	$0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
+	WORD	$0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
+	VMOVI	$0, V16.B16
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	FMOVQ	32(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f81e290 // sdot v16.4s, v20.16b, v1.4b[0]
+	WORD	$0x4fa1e291 // sdot v17.4s, v20.16b, v1.4b[1]
+	WORD	$0x4f81ea92 // sdot v18.4s, v20.16b, v1.4b[2]
+	FMOVQ	96(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa1ea90 // sdot v16.4s, v20.16b, v1.4b[3]
+	WORD	$0x4f82e291 // sdot v17.4s, v20.16b, v2.4b[0]
+	WORD	$0x4fa2e292 // sdot v18.4s, v20.16b, v2.4b[1]
+	FMOVQ	160(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f82ea90 // sdot v16.4s, v20.16b, v2.4b[2]
+	WORD	$0x4fa2ea91 // sdot v17.4s, v20.16b, v2.4b[3]
+	WORD	$0x4f83e292 // sdot v18.4s, v20.16b, v3.4b[0]
+	FMOVQ	224(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa3e290 // sdot v16.4s, v20.16b, v3.4b[1]
+	WORD	$0x4f83ea91 // sdot v17.4s, v20.16b, v3.4b[2]
+	WORD	$0x4fa3ea92 // sdot v18.4s, v20.16b, v3.4b[3]
+	FMOVQ	32(R11), F19
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	(R9), F20
+	WORD	$0x4f949210 // fmul v16.4s, v16.4s, v20.s[0]
+	WORD	$0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD	$0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
+	FMOVS	4(R9), F20
+	WORD	$0x4f949231 // fmul v17.4s, v17.4s, v20.s[0]
+	WORD	$0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD	$0x4e31d54a // fadd v10.4s, v10.4s, v17.4s
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	8(R9), F20
+	WORD	$0x4f949252 // fmul v18.4s, v18.4s, v20.s[0]
+	WORD	$0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
+	WORD	$0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	VMOVI	$0, V16.B16
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	FMOVQ	48(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f81e290 // sdot v16.4s, v20.16b, v1.4b[0]
+	WORD	$0x4fa1e291 // sdot v17.4s, v20.16b, v1.4b[1]
+	WORD	$0x4f81ea92 // sdot v18.4s, v20.16b, v1.4b[2]
+	FMOVQ	112(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa1ea90 // sdot v16.4s, v20.16b, v1.4b[3]
+	WORD	$0x4f82e291 // sdot v17.4s, v20.16b, v2.4b[0]
+	WORD	$0x4fa2e292 // sdot v18.4s, v20.16b, v2.4b[1]
+	FMOVQ	176(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4f82ea90 // sdot v16.4s, v20.16b, v2.4b[2]
+	WORD	$0x4fa2ea91 // sdot v17.4s, v20.16b, v2.4b[3]
+	WORD	$0x4f83e292 // sdot v18.4s, v20.16b, v3.4b[0]
+	FMOVQ	240(R10), F19
+	VEOR	V0.B16, V19.B16, V20.B16
+	WORD	$0x4fa3e290 // sdot v16.4s, v20.16b, v3.4b[1]
+	WORD	$0x4f83ea91 // sdot v17.4s, v20.16b, v3.4b[2]
+	WORD	$0x4fa3ea92 // sdot v18.4s, v20.16b, v3.4b[3]
+	FMOVQ	48(R11), F19
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	(R9), F20
+	WORD	$0x4f949210 // fmul v16.4s, v16.4s, v20.s[0]
+	WORD	$0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD	$0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
+	WORD	$0x4e21da31 // scvtf v17.4s, v17.4s
+	FMOVS	4(R9), F20
+	WORD	$0x4f949231 // fmul v17.4s, v17.4s, v20.s[0]
+	WORD	$0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD	$0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	8(R9), F20
+	WORD	$0x4f949252 // fmul v18.4s, v18.4s, v20.s[0]
+	WORD	$0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
+	WORD	$0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
+	ADD	$256, R10, R10
+	ADD	$64, R11, R11
+	ADD	$48, R12, R12
+	ADD	$24, R13, R13
+	ADD	$12, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F4, (R19)
+	FMOVQ	F5, 16(R19)
+	FMOVQ	F6, 32(R19)
+	FMOVQ	F7, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F8, (R19)
+	FMOVQ	F9, 16(R19)
+	FMOVQ	F10, 32(R19)
+	FMOVQ	F11, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F12, (R19)
+	FMOVQ	F13, 16(R19)
+	FMOVQ	F14, 32(R19)
+	FMOVQ	F15, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x162x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x162x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	FMOVQ	(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e147 // sdot v7.4s, v10.16b, v1.4b[0]
+	WORD	$0x4fa1e148 // sdot v8.4s, v10.16b, v1.4b[1]
+	FMOVQ	64(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e947 // sdot v7.4s, v10.16b, v1.4b[2]
+	WORD	$0x4fa1e948 // sdot v8.4s, v10.16b, v1.4b[3]
+	FMOVQ	128(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e147 // sdot v7.4s, v10.16b, v2.4b[0]
+	WORD	$0x4fa2e148 // sdot v8.4s, v10.16b, v2.4b[1]
+	FMOVQ	192(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e947 // sdot v7.4s, v10.16b, v2.4b[2]
+	WORD	$0x4fa2e948 // sdot v8.4s, v10.16b, v2.4b[3]
+	FMOVQ	(R11), F9
+	VSHL	$8, V8.S4, V8.S4
+	VADD	V7.S4, V8.S4, V8.S4
+	WORD	$0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVS	(R9), F10
+	WORD	$0x4f8a9108 // fmul v8.4s, v8.4s, v10.s[0]
+	WORD	$0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD	$0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	FMOVQ	16(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e147 // sdot v7.4s, v10.16b, v1.4b[0]
+	WORD	$0x4fa1e148 // sdot v8.4s, v10.16b, v1.4b[1]
+	FMOVQ	80(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e947 // sdot v7.4s, v10.16b, v1.4b[2]
+	WORD	$0x4fa1e948 // sdot v8.4s, v10.16b, v1.4b[3]
+	FMOVQ	144(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e147 // sdot v7.4s, v10.16b, v2.4b[0]
+	WORD	$0x4fa2e148 // sdot v8.4s, v10.16b, v2.4b[1]
+	FMOVQ	208(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e947 // sdot v7.4s, v10.16b, v2.4b[2]
+	WORD	$0x4fa2e948 // sdot v8.4s, v10.16b, v2.4b[3]
+	FMOVQ	16(R11), F9
+	VSHL	$8, V8.S4, V8.S4
+	VADD	V7.S4, V8.S4, V8.S4
+	WORD	$0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVS	(R9), F10
+	WORD	$0x4f8a9108 // fmul v8.4s, v8.4s, v10.s[0]
+	WORD	$0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD	$0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	FMOVQ	32(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e147 // sdot v7.4s, v10.16b, v1.4b[0]
+	WORD	$0x4fa1e148 // sdot v8.4s, v10.16b, v1.4b[1]
+	FMOVQ	96(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e947 // sdot v7.4s, v10.16b, v1.4b[2]
+	WORD	$0x4fa1e948 // sdot v8.4s, v10.16b, v1.4b[3]
+	FMOVQ	160(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e147 // sdot v7.4s, v10.16b, v2.4b[0]
+	WORD	$0x4fa2e148 // sdot v8.4s, v10.16b, v2.4b[1]
+	FMOVQ	224(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e947 // sdot v7.4s, v10.16b, v2.4b[2]
+	WORD	$0x4fa2e948 // sdot v8.4s, v10.16b, v2.4b[3]
+	FMOVQ	32(R11), F9
+	VSHL	$8, V8.S4, V8.S4
+	VADD	V7.S4, V8.S4, V8.S4
+	WORD	$0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVS	(R9), F10
+	WORD	$0x4f8a9108 // fmul v8.4s, v8.4s, v10.s[0]
+	WORD	$0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD	$0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	FMOVQ	48(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e147 // sdot v7.4s, v10.16b, v1.4b[0]
+	WORD	$0x4fa1e148 // sdot v8.4s, v10.16b, v1.4b[1]
+	FMOVQ	112(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f81e947 // sdot v7.4s, v10.16b, v1.4b[2]
+	WORD	$0x4fa1e948 // sdot v8.4s, v10.16b, v1.4b[3]
+	FMOVQ	176(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e147 // sdot v7.4s, v10.16b, v2.4b[0]
+	WORD	$0x4fa2e148 // sdot v8.4s, v10.16b, v2.4b[1]
+	FMOVQ	240(R10), F9
+	VEOR	V0.B16, V9.B16, V10.B16
+	WORD	$0x4f82e947 // sdot v7.4s, v10.16b, v2.4b[2]
+	WORD	$0x4fa2e948 // sdot v8.4s, v10.16b, v2.4b[3]
+	FMOVQ	48(R11), F9
+	VSHL	$8, V8.S4, V8.S4
+	VADD	V7.S4, V8.S4, V8.S4
+	WORD	$0x4e21d908 // scvtf v8.4s, v8.4s
+	FMOVS	(R9), F10
+	WORD	$0x4f8a9108 // fmul v8.4s, v8.4s, v10.s[0]
+	WORD	$0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD	$0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	ADD	$256, R10, R10
+	ADD	$64, R11, R11
+	ADD	$32, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F3, (R19)
+	FMOVQ	F4, 16(R19)
+	FMOVQ	F5, 32(R19)
+	FMOVQ	F6, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x162x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x162x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	FMOVQ	(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f81e24d // sdot v13.4s, v18.16b, v1.4b[0]
+	WORD	$0x4fa1e24e // sdot v14.4s, v18.16b, v1.4b[1]
+	WORD	$0x4f81ea4f // sdot v15.4s, v18.16b, v1.4b[2]
+	WORD	$0x4fa1ea50 // sdot v16.4s, v18.16b, v1.4b[3]
+	FMOVQ	64(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f82e24d // sdot v13.4s, v18.16b, v2.4b[0]
+	WORD	$0x4fa2e24e // sdot v14.4s, v18.16b, v2.4b[1]
+	WORD	$0x4f82ea4f // sdot v15.4s, v18.16b, v2.4b[2]
+	WORD	$0x4fa2ea50 // sdot v16.4s, v18.16b, v2.4b[3]
+	FMOVQ	128(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f83e24d // sdot v13.4s, v18.16b, v3.4b[0]
+	WORD	$0x4fa3e24e // sdot v14.4s, v18.16b, v3.4b[1]
+	WORD	$0x4f83ea4f // sdot v15.4s, v18.16b, v3.4b[2]
+	WORD	$0x4fa3ea50 // sdot v16.4s, v18.16b, v3.4b[3]
+	FMOVQ	192(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f84e24d // sdot v13.4s, v18.16b, v4.4b[0]
+	WORD	$0x4fa4e24e // sdot v14.4s, v18.16b, v4.4b[1]
+	WORD	$0x4f84ea4f // sdot v15.4s, v18.16b, v4.4b[2]
+	WORD	$0x4fa4ea50 // sdot v16.4s, v18.16b, v4.4b[3]
+	FMOVQ	(R11), F17
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V13.S4, V14.S4, V14.S4
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	(R9), F18
+	WORD	$0x4f9291ce // fmul v14.4s, v14.4s, v18.s[0]
+	WORD	$0x6e31ddce // fmul v14.4s, v14.4s, v17.4s
+	WORD	$0x4e2ed4a5 // fadd v5.4s, v5.4s, v14.4s
+	VSHL	$8, V16.S4, V16.S4
+	VADD	V15.S4, V16.S4, V16.S4
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	4(R9), F18
+	WORD	$0x4f929210 // fmul v16.4s, v16.4s, v18.s[0]
+	WORD	$0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD	$0x4e30d529 // fadd v9.4s, v9.4s, v16.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	FMOVQ	16(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f81e24d // sdot v13.4s, v18.16b, v1.4b[0]
+	WORD	$0x4fa1e24e // sdot v14.4s, v18.16b, v1.4b[1]
+	WORD	$0x4f81ea4f // sdot v15.4s, v18.16b, v1.4b[2]
+	WORD	$0x4fa1ea50 // sdot v16.4s, v18.16b, v1.4b[3]
+	FMOVQ	80(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f82e24d // sdot v13.4s, v18.16b, v2.4b[0]
+	WORD	$0x4fa2e24e // sdot v14.4s, v18.16b, v2.4b[1]
+	WORD	$0x4f82ea4f // sdot v15.4s, v18.16b, v2.4b[2]
+	WORD	$0x4fa2ea50 // sdot v16.4s, v18.16b, v2.4b[3]
+	FMOVQ	144(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f83e24d // sdot v13.4s, v18.16b, v3.4b[0]
+	WORD	$0x4fa3e24e // sdot v14.4s, v18.16b, v3.4b[1]
+	WORD	$0x4f83ea4f // sdot v15.4s, v18.16b, v3.4b[2]
+	WORD	$0x4fa3ea50 // sdot v16.4s, v18.16b, v3.4b[3]
+	FMOVQ	208(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f84e24d // sdot v13.4s, v18.16b, v4.4b[0]
+	WORD	$0x4fa4e24e // sdot v14.4s, v18.16b, v4.4b[1]
+	WORD	$0x4f84ea4f // sdot v15.4s, v18.16b, v4.4b[2]
+	WORD	$0x4fa4ea50 // sdot v16.4s, v18.16b, v4.4b[3]
+	FMOVQ	16(R11), F17
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V13.S4, V14.S4, V14.S4
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	(R9), F18
+	WORD	$0x4f9291ce // fmul v14.4s, v14.4s, v18.s[0]
+	WORD	$0x6e31ddce // fmul v14.4s, v14.4s, v17.4s
+	WORD	$0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
+	VSHL	$8, V16.S4, V16.S4
+	VADD	V15.S4, V16.S4, V16.S4
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	4(R9), F18
+	WORD	$0x4f929210 // fmul v16.4s, v16.4s, v18.s[0]
+	WORD	$0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD	$0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	FMOVQ	32(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f81e24d // sdot v13.4s, v18.16b, v1.4b[0]
+	WORD	$0x4fa1e24e // sdot v14.4s, v18.16b, v1.4b[1]
+	WORD	$0x4f81ea4f // sdot v15.4s, v18.16b, v1.4b[2]
+	WORD	$0x4fa1ea50 // sdot v16.4s, v18.16b, v1.4b[3]
+	FMOVQ	96(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f82e24d // sdot v13.4s, v18.16b, v2.4b[0]
+	WORD	$0x4fa2e24e // sdot v14.4s, v18.16b, v2.4b[1]
+	WORD	$0x4f82ea4f // sdot v15.4s, v18.16b, v2.4b[2]
+	WORD	$0x4fa2ea50 // sdot v16.4s, v18.16b, v2.4b[3]
+	FMOVQ	160(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f83e24d // sdot v13.4s, v18.16b, v3.4b[0]
+	WORD	$0x4fa3e24e // sdot v14.4s, v18.16b, v3.4b[1]
+	WORD	$0x4f83ea4f // sdot v15.4s, v18.16b, v3.4b[2]
+	WORD	$0x4fa3ea50 // sdot v16.4s, v18.16b, v3.4b[3]
+	FMOVQ	224(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f84e24d // sdot v13.4s, v18.16b, v4.4b[0]
+	WORD	$0x4fa4e24e // sdot v14.4s, v18.16b, v4.4b[1]
+	WORD	$0x4f84ea4f // sdot v15.4s, v18.16b, v4.4b[2]
+	WORD	$0x4fa4ea50 // sdot v16.4s, v18.16b, v4.4b[3]
+	FMOVQ	32(R11), F17
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V13.S4, V14.S4, V14.S4
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	(R9), F18
+	WORD	$0x4f9291ce // fmul v14.4s, v14.4s, v18.s[0]
+	WORD	$0x6e31ddce // fmul v14.4s, v14.4s, v17.4s
+	WORD	$0x4e2ed4e7 // fadd v7.4s, v7.4s, v14.4s
+	VSHL	$8, V16.S4, V16.S4
+	VADD	V15.S4, V16.S4, V16.S4
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	4(R9), F18
+	WORD	$0x4f929210 // fmul v16.4s, v16.4s, v18.s[0]
+	WORD	$0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD	$0x4e30d56b // fadd v11.4s, v11.4s, v16.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	FMOVQ	48(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f81e24d // sdot v13.4s, v18.16b, v1.4b[0]
+	WORD	$0x4fa1e24e // sdot v14.4s, v18.16b, v1.4b[1]
+	WORD	$0x4f81ea4f // sdot v15.4s, v18.16b, v1.4b[2]
+	WORD	$0x4fa1ea50 // sdot v16.4s, v18.16b, v1.4b[3]
+	FMOVQ	112(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f82e24d // sdot v13.4s, v18.16b, v2.4b[0]
+	WORD	$0x4fa2e24e // sdot v14.4s, v18.16b, v2.4b[1]
+	WORD	$0x4f82ea4f // sdot v15.4s, v18.16b, v2.4b[2]
+	WORD	$0x4fa2ea50 // sdot v16.4s, v18.16b, v2.4b[3]
+	FMOVQ	176(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f83e24d // sdot v13.4s, v18.16b, v3.4b[0]
+	WORD	$0x4fa3e24e // sdot v14.4s, v18.16b, v3.4b[1]
+	WORD	$0x4f83ea4f // sdot v15.4s, v18.16b, v3.4b[2]
+	WORD	$0x4fa3ea50 // sdot v16.4s, v18.16b, v3.4b[3]
+	FMOVQ	240(R10), F17
+	VEOR	V0.B16, V17.B16, V18.B16
+	WORD	$0x4f84e24d // sdot v13.4s, v18.16b, v4.4b[0]
+	WORD	$0x4fa4e24e // sdot v14.4s, v18.16b, v4.4b[1]
+	WORD	$0x4f84ea4f // sdot v15.4s, v18.16b, v4.4b[2]
+	WORD	$0x4fa4ea50 // sdot v16.4s, v18.16b, v4.4b[3]
+	FMOVQ	48(R11), F17
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V13.S4, V14.S4, V14.S4
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	(R9), F18
+	WORD	$0x4f9291ce // fmul v14.4s, v14.4s, v18.s[0]
+	WORD	$0x6e31ddce // fmul v14.4s, v14.4s, v17.4s
+	WORD	$0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	VSHL	$8, V16.S4, V16.S4
+	VADD	V15.S4, V16.S4, V16.S4
+	WORD	$0x4e21da10 // scvtf v16.4s, v16.4s
+	FMOVS	4(R9), F18
+	WORD	$0x4f929210 // fmul v16.4s, v16.4s, v18.s[0]
+	WORD	$0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD	$0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	ADD	$256, R10, R10
+	ADD	$64, R11, R11
+	ADD	$64, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x163x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x163x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	MOVD	$65535, R19
+	VDUP	R19, V1.S4
+	MOVD	$1199570944, R19
+	VDUP	R19, V2.S4
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F3
+	FMOVQ	16(R12), F4
+	FMOVQ	32(R12), F5
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f83e1ca // sdot v10.4s, v14.16b, v3.4b[0]
+	WORD	$0x4fa3e1cb // sdot v11.4s, v14.16b, v3.4b[1]
+	WORD	$0x4f83e9cc // sdot v12.4s, v14.16b, v3.4b[2]
+	FMOVQ	64(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa3e9ca // sdot v10.4s, v14.16b, v3.4b[3]
+	WORD	$0x4f84e1cb // sdot v11.4s, v14.16b, v4.4b[0]
+	WORD	$0x4fa4e1cc // sdot v12.4s, v14.16b, v4.4b[1]
+	FMOVQ	128(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f84e9ca // sdot v10.4s, v14.16b, v4.4b[2]
+	WORD	$0x4fa4e9cb // sdot v11.4s, v14.16b, v4.4b[3]
+	WORD	$0x4f85e1cc // sdot v12.4s, v14.16b, v5.4b[0]
+	FMOVQ	192(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa5e1ca // sdot v10.4s, v14.16b, v5.4b[1]
+	WORD	$0x4f85e9cb // sdot v11.4s, v14.16b, v5.4b[2]
+	WORD	$0x4fa5e9cc // sdot v12.4s, v14.16b, v5.4b[3]
+	FMOVQ	(R11), F13
+	VSHL	$8, V11.S4, V11.S4
+	VADD	V11.S4, V10.S4, V10.S4
+	WORD	$0x4f30054b // sshr v11.4s, v10.4s, #16
+	VADD	V11.S4, V12.S4, V12.S4
+	VAND	V1.B16, V10.B16, V10.B16
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD	$0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
+	WORD	$0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd4c6 // fadd v6.4s, v6.4s, v12.4s
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	16(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f83e1ca // sdot v10.4s, v14.16b, v3.4b[0]
+	WORD	$0x4fa3e1cb // sdot v11.4s, v14.16b, v3.4b[1]
+	WORD	$0x4f83e9cc // sdot v12.4s, v14.16b, v3.4b[2]
+	FMOVQ	80(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa3e9ca // sdot v10.4s, v14.16b, v3.4b[3]
+	WORD	$0x4f84e1cb // sdot v11.4s, v14.16b, v4.4b[0]
+	WORD	$0x4fa4e1cc // sdot v12.4s, v14.16b, v4.4b[1]
+	FMOVQ	144(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f84e9ca // sdot v10.4s, v14.16b, v4.4b[2]
+	WORD	$0x4fa4e9cb // sdot v11.4s, v14.16b, v4.4b[3]
+	WORD	$0x4f85e1cc // sdot v12.4s, v14.16b, v5.4b[0]
+	FMOVQ	208(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa5e1ca // sdot v10.4s, v14.16b, v5.4b[1]
+	WORD	$0x4f85e9cb // sdot v11.4s, v14.16b, v5.4b[2]
+	WORD	$0x4fa5e9cc // sdot v12.4s, v14.16b, v5.4b[3]
+	FMOVQ	16(R11), F13
+	VSHL	$8, V11.S4, V11.S4
+	VADD	V11.S4, V10.S4, V10.S4
+	WORD	$0x4f30054b // sshr v11.4s, v10.4s, #16
+	VADD	V11.S4, V12.S4, V12.S4
+	VAND	V1.B16, V10.B16, V10.B16
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD	$0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
+	WORD	$0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd4e7 // fadd v7.4s, v7.4s, v12.4s
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	32(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f83e1ca // sdot v10.4s, v14.16b, v3.4b[0]
+	WORD	$0x4fa3e1cb // sdot v11.4s, v14.16b, v3.4b[1]
+	WORD	$0x4f83e9cc // sdot v12.4s, v14.16b, v3.4b[2]
+	FMOVQ	96(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa3e9ca // sdot v10.4s, v14.16b, v3.4b[3]
+	WORD	$0x4f84e1cb // sdot v11.4s, v14.16b, v4.4b[0]
+	WORD	$0x4fa4e1cc // sdot v12.4s, v14.16b, v4.4b[1]
+	FMOVQ	160(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f84e9ca // sdot v10.4s, v14.16b, v4.4b[2]
+	WORD	$0x4fa4e9cb // sdot v11.4s, v14.16b, v4.4b[3]
+	WORD	$0x4f85e1cc // sdot v12.4s, v14.16b, v5.4b[0]
+	FMOVQ	224(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa5e1ca // sdot v10.4s, v14.16b, v5.4b[1]
+	WORD	$0x4f85e9cb // sdot v11.4s, v14.16b, v5.4b[2]
+	WORD	$0x4fa5e9cc // sdot v12.4s, v14.16b, v5.4b[3]
+	FMOVQ	32(R11), F13
+	VSHL	$8, V11.S4, V11.S4
+	VADD	V11.S4, V10.S4, V10.S4
+	WORD	$0x4f30054b // sshr v11.4s, v10.4s, #16
+	VADD	V11.S4, V12.S4, V12.S4
+	VAND	V1.B16, V10.B16, V10.B16
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD	$0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
+	WORD	$0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	FMOVQ	48(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f83e1ca // sdot v10.4s, v14.16b, v3.4b[0]
+	WORD	$0x4fa3e1cb // sdot v11.4s, v14.16b, v3.4b[1]
+	WORD	$0x4f83e9cc // sdot v12.4s, v14.16b, v3.4b[2]
+	FMOVQ	112(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa3e9ca // sdot v10.4s, v14.16b, v3.4b[3]
+	WORD	$0x4f84e1cb // sdot v11.4s, v14.16b, v4.4b[0]
+	WORD	$0x4fa4e1cc // sdot v12.4s, v14.16b, v4.4b[1]
+	FMOVQ	176(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4f84e9ca // sdot v10.4s, v14.16b, v4.4b[2]
+	WORD	$0x4fa4e9cb // sdot v11.4s, v14.16b, v4.4b[3]
+	WORD	$0x4f85e1cc // sdot v12.4s, v14.16b, v5.4b[0]
+	FMOVQ	240(R10), F13
+	VEOR	V0.B16, V13.B16, V14.B16
+	WORD	$0x4fa5e1ca // sdot v10.4s, v14.16b, v5.4b[1]
+	WORD	$0x4f85e9cb // sdot v11.4s, v14.16b, v5.4b[2]
+	WORD	$0x4fa5e9cc // sdot v12.4s, v14.16b, v5.4b[3]
+	FMOVQ	48(R11), F13
+	VSHL	$8, V11.S4, V11.S4
+	VADD	V11.S4, V10.S4, V10.S4
+	WORD	$0x4f30054b // sshr v11.4s, v10.4s, #16
+	VADD	V11.S4, V12.S4, V12.S4
+	VAND	V1.B16, V10.B16, V10.B16
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD	$0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD	$0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
+	WORD	$0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
+	FMOVS	(R9), F14
+	WORD	$0x4f8e918c // fmul v12.4s, v12.4s, v14.s[0]
+	WORD	$0x6e2ddd8c // fmul v12.4s, v12.4s, v13.4s
+	WORD	$0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	ADD	$256, R10, R10
+	ADD	$64, R11, R11
+	ADD	$48, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F6, (R19)
+	FMOVQ	F7, 16(R19)
+	FMOVQ	F8, 32(R19)
+	FMOVQ	F9, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt4x32Min1x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x32Min1x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$15, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	VMOVI	$0, V7.B16
+	FMOVQ	(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	64(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	128(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	192(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	(R11), F8
+	FMOVQ	64(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	16(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	80(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	144(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	208(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	16(R11), F8
+	FMOVQ	80(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	32(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	96(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	160(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	224(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	32(R11), F8
+	FMOVQ	96(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	48(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	112(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	176(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	240(R10), F8
+	VAND	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	VUSHR	$4, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	48(R11), F8
+	FMOVQ	112(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	ADD	$256, R10, R10
+	ADD	$128, R11, R11
+	ADD	$32, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F3, (R19)
+	FMOVQ	F4, 16(R19)
+	FMOVQ	F5, 32(R19)
+	FMOVQ	F6, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt4x32Min1x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x32Min1x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$15, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	64(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	128(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	192(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	(R11), F15
+	FMOVQ	64(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	16(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	80(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	144(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	208(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	16(R11), F15
+	FMOVQ	80(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd4c6 // fadd v6.4s, v6.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	32(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	96(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	160(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	224(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	32(R11), F15
+	FMOVQ	96(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	48(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	112(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	176(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	240(R10), F15
+	VAND	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	VUSHR	$4, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	48(R11), F15
+	FMOVQ	112(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd508 // fadd v8.4s, v8.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
+	ADD	$256, R10, R10
+	ADD	$128, R11, R11
+	ADD	$64, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt4x32Min1x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x32Min1x3NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$15, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	64(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	128(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	192(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	(R11), F22
+	FMOVQ	64(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d5ef // fadd v15.4s, v15.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	16(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	80(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	144(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	208(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	16(R11), F22
+	FMOVQ	80(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d508 // fadd v8.4s, v8.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d610 // fadd v16.4s, v16.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	32(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	96(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	160(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	224(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	32(R11), F22
+	FMOVQ	96(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d529 // fadd v9.4s, v9.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	48(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	112(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	176(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	240(R10), F22
+	VAND	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	VUSHR	$4, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	48(R11), F22
+	FMOVQ	112(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d652 // fadd v18.4s, v18.4s, v21.4s
+	ADD	$256, R10, R10
+	ADD	$128, R11, R11
+	ADD	$96, R12, R12
+	ADD	$24, R13, R13
+	ADD	$12, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F7, (R19)
+	FMOVQ	F8, 16(R19)
+	FMOVQ	F9, 32(R19)
+	FMOVQ	F10, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F11, (R19)
+	FMOVQ	F12, 16(R19)
+	FMOVQ	F13, 32(R19)
+	FMOVQ	F14, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F15, (R19)
+	FMOVQ	F16, 16(R19)
+	FMOVQ	F17, 32(R19)
+	FMOVQ	F18, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt4x32Min2x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x32Min2x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$15, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	64(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	128(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	192(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	(R11), F11
+	FMOVQ	64(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	16(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	80(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	144(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	208(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	16(R11), F11
+	FMOVQ	80(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	32(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	96(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	160(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	224(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	32(R11), F11
+	FMOVQ	96(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	48(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	112(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	176(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	240(R10), F11
+	VAND	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	VUSHR	$4, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	48(R11), F11
+	FMOVQ	112(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	ADD	$256, R10, R10
+	ADD	$128, R11, R11
+	ADD	$64, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt4x32Min2x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x32Min2x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$15, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
+	FMOVQ	96(R12), F7
+	FMOVQ	112(R12), F8
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	64(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	128(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	192(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	(R11), F21
+	FMOVQ	64(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	16(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	80(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	144(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	208(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	16(R11), F21
+	FMOVQ	80(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	32(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	96(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	160(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	224(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	32(R11), F21
+	FMOVQ	96(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	48(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	112(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	176(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	240(R10), F21
+	VAND	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	VUSHR	$4, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	48(R11), F21
+	FMOVQ	112(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
+	ADD	$256, R10, R10
+	ADD	$128, R11, R11
+	ADD	$128, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F13, (R19)
+	FMOVQ	F14, 16(R19)
+	FMOVQ	F15, 32(R19)
+	FMOVQ	F16, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt4x32Min3x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt4x32Min3x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$15, V0.B16
+	MOVD	$65535, R19
+	VDUP	R19, V1.S4
+	MOVD	$1199570944, R19
+	VDUP	R19, V2.S4
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	MOVD	R2, R10
+	MOVD	$256, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	FMOVQ	(R12), F3
+	FMOVQ	16(R12), F4
+	FMOVQ	32(R12), F5
+	FMOVQ	48(R12), F6
+	FMOVQ	64(R12), F7
+	FMOVQ	80(R12), F8
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	64(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	128(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	192(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	(R11), F16
+	FMOVQ	64(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd529 // fadd v9.4s, v9.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	16(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	80(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	144(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	208(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	16(R11), F16
+	FMOVQ	80(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd54a // fadd v10.4s, v10.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	32(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	96(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	160(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	224(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	32(R11), F16
+	FMOVQ	96(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	48(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	112(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	176(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	240(R10), F16
+	VAND	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	VUSHR	$4, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	48(R11), F16
+	FMOVQ	112(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd58c // fadd v12.4s, v12.4s, v15.4s
+	ADD	$256, R10, R10
+	ADD	$128, R11, R11
+	ADD	$96, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x32Min1x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x32Min1x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V3.B16
+	VMOVI	$0, V4.B16
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	VMOVI	$0, V7.B16
+	FMOVQ	(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	64(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	128(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	192(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	256(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	320(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	384(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	448(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	(R11), F8
+	FMOVQ	64(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	16(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	80(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	144(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	208(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	272(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	336(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	400(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	464(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	16(R11), F8
+	FMOVQ	80(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	32(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	96(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	160(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	224(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	288(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	352(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	416(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	480(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	32(R11), F8
+	FMOVQ	96(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	VMOVI	$0, V7.B16
+	FMOVQ	48(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e127 // sdot v7.4s, v9.16b, v1.4b[0]
+	FMOVQ	112(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e127 // sdot v7.4s, v9.16b, v1.4b[1]
+	FMOVQ	176(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f81e927 // sdot v7.4s, v9.16b, v1.4b[2]
+	FMOVQ	240(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa1e927 // sdot v7.4s, v9.16b, v1.4b[3]
+	FMOVQ	304(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e127 // sdot v7.4s, v9.16b, v2.4b[0]
+	FMOVQ	368(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e127 // sdot v7.4s, v9.16b, v2.4b[1]
+	FMOVQ	432(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4f82e927 // sdot v7.4s, v9.16b, v2.4b[2]
+	FMOVQ	496(R10), F8
+	VEOR	V0.B16, V8.B16, V9.B16
+	WORD	$0x4fa2e927 // sdot v7.4s, v9.16b, v2.4b[3]
+	FMOVQ	48(R11), F8
+	FMOVQ	112(R11), F10
+	WORD	$0x4e21d8e7 // scvtf v7.4s, v7.4s
+	FMOVS	(R9), F9
+	WORD	$0x4f8990e7 // fmul v7.4s, v7.4s, v9.s[0]
+	WORD	$0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	FMOVS	(R14), F9
+	WORD	$0x4f899149 // fmul v9.4s, v10.4s, v9.s[0]
+	WORD	$0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD	$0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	ADD	$512, R10, R10
+	ADD	$128, R11, R11
+	ADD	$32, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F3, (R19)
+	FMOVQ	F4, 16(R19)
+	FMOVQ	F5, 32(R19)
+	FMOVQ	F6, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x32Min1x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x32Min1x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	64(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	128(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	192(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	256(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	320(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	384(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	448(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	(R11), F15
+	FMOVQ	64(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	16(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	80(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	144(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	208(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	272(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	336(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	400(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	464(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	16(R11), F15
+	FMOVQ	80(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd4c6 // fadd v6.4s, v6.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	32(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	96(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	160(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	224(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	288(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	352(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	416(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	480(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	32(R11), F15
+	FMOVQ	96(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd4e7 // fadd v7.4s, v7.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed56b // fadd v11.4s, v11.4s, v14.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	FMOVQ	48(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81e20d // sdot v13.4s, v16.16b, v1.4b[0]
+	WORD	$0x4fa1e20e // sdot v14.4s, v16.16b, v1.4b[1]
+	FMOVQ	112(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f81ea0d // sdot v13.4s, v16.16b, v1.4b[2]
+	WORD	$0x4fa1ea0e // sdot v14.4s, v16.16b, v1.4b[3]
+	FMOVQ	176(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82e20d // sdot v13.4s, v16.16b, v2.4b[0]
+	WORD	$0x4fa2e20e // sdot v14.4s, v16.16b, v2.4b[1]
+	FMOVQ	240(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f82ea0d // sdot v13.4s, v16.16b, v2.4b[2]
+	WORD	$0x4fa2ea0e // sdot v14.4s, v16.16b, v2.4b[3]
+	FMOVQ	304(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83e20d // sdot v13.4s, v16.16b, v3.4b[0]
+	WORD	$0x4fa3e20e // sdot v14.4s, v16.16b, v3.4b[1]
+	FMOVQ	368(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f83ea0d // sdot v13.4s, v16.16b, v3.4b[2]
+	WORD	$0x4fa3ea0e // sdot v14.4s, v16.16b, v3.4b[3]
+	FMOVQ	432(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84e20d // sdot v13.4s, v16.16b, v4.4b[0]
+	WORD	$0x4fa4e20e // sdot v14.4s, v16.16b, v4.4b[1]
+	FMOVQ	496(R10), F15
+	VEOR	V0.B16, V15.B16, V16.B16
+	WORD	$0x4f84ea0d // sdot v13.4s, v16.16b, v4.4b[2]
+	WORD	$0x4fa4ea0e // sdot v14.4s, v16.16b, v4.4b[3]
+	FMOVQ	48(R11), F15
+	FMOVQ	112(R11), F17
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	FMOVS	(R9), F16
+	WORD	$0x4f9091ad // fmul v13.4s, v13.4s, v16.s[0]
+	WORD	$0x6e2fddad // fmul v13.4s, v13.4s, v15.4s
+	FMOVS	(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD	$0x4e2dd508 // fadd v8.4s, v8.4s, v13.4s
+	WORD	$0x4e21d9ce // scvtf v14.4s, v14.4s
+	FMOVS	4(R9), F16
+	WORD	$0x4f9091ce // fmul v14.4s, v14.4s, v16.s[0]
+	WORD	$0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
+	FMOVS	4(R14), F16
+	WORD	$0x4f909230 // fmul v16.4s, v17.4s, v16.s[0]
+	WORD	$0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
+	WORD	$0x4e2ed58c // fadd v12.4s, v12.4s, v14.4s
+	ADD	$512, R10, R10
+	ADD	$128, R11, R11
+	ADD	$64, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x32Min1x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x32Min1x3NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	64(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	128(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	192(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	256(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	320(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	384(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	448(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	(R11), F22
+	FMOVQ	64(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d5ef // fadd v15.4s, v15.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	16(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	80(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	144(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	208(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	272(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	336(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	400(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	464(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	16(R11), F22
+	FMOVQ	80(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d508 // fadd v8.4s, v8.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d58c // fadd v12.4s, v12.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d610 // fadd v16.4s, v16.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	32(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	96(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	160(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	224(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	288(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	352(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	416(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	480(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	32(R11), F22
+	FMOVQ	96(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d529 // fadd v9.4s, v9.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	VMOVI	$0, V21.B16
+	FMOVQ	48(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f81e2f3 // sdot v19.4s, v23.16b, v1.4b[0]
+	WORD	$0x4fa1e2f4 // sdot v20.4s, v23.16b, v1.4b[1]
+	WORD	$0x4f81eaf5 // sdot v21.4s, v23.16b, v1.4b[2]
+	FMOVQ	112(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa1eaf3 // sdot v19.4s, v23.16b, v1.4b[3]
+	WORD	$0x4f82e2f4 // sdot v20.4s, v23.16b, v2.4b[0]
+	WORD	$0x4fa2e2f5 // sdot v21.4s, v23.16b, v2.4b[1]
+	FMOVQ	176(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f82eaf3 // sdot v19.4s, v23.16b, v2.4b[2]
+	WORD	$0x4fa2eaf4 // sdot v20.4s, v23.16b, v2.4b[3]
+	WORD	$0x4f83e2f5 // sdot v21.4s, v23.16b, v3.4b[0]
+	FMOVQ	240(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa3e2f3 // sdot v19.4s, v23.16b, v3.4b[1]
+	WORD	$0x4f83eaf4 // sdot v20.4s, v23.16b, v3.4b[2]
+	WORD	$0x4fa3eaf5 // sdot v21.4s, v23.16b, v3.4b[3]
+	FMOVQ	304(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f84e2f3 // sdot v19.4s, v23.16b, v4.4b[0]
+	WORD	$0x4fa4e2f4 // sdot v20.4s, v23.16b, v4.4b[1]
+	WORD	$0x4f84eaf5 // sdot v21.4s, v23.16b, v4.4b[2]
+	FMOVQ	368(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa4eaf3 // sdot v19.4s, v23.16b, v4.4b[3]
+	WORD	$0x4f85e2f4 // sdot v20.4s, v23.16b, v5.4b[0]
+	WORD	$0x4fa5e2f5 // sdot v21.4s, v23.16b, v5.4b[1]
+	FMOVQ	432(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4f85eaf3 // sdot v19.4s, v23.16b, v5.4b[2]
+	WORD	$0x4fa5eaf4 // sdot v20.4s, v23.16b, v5.4b[3]
+	WORD	$0x4f86e2f5 // sdot v21.4s, v23.16b, v6.4b[0]
+	FMOVQ	496(R10), F22
+	VEOR	V0.B16, V22.B16, V23.B16
+	WORD	$0x4fa6e2f3 // sdot v19.4s, v23.16b, v6.4b[1]
+	WORD	$0x4f86eaf4 // sdot v20.4s, v23.16b, v6.4b[2]
+	WORD	$0x4fa6eaf5 // sdot v21.4s, v23.16b, v6.4b[3]
+	FMOVQ	48(R11), F22
+	FMOVQ	112(R11), F24
+	WORD	$0x4e21da73 // scvtf v19.4s, v19.4s
+	FMOVS	(R9), F23
+	WORD	$0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD	$0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	FMOVS	(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d673 // fsub v19.4s, v19.4s, v23.4s
+	WORD	$0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F23
+	WORD	$0x4f979294 // fmul v20.4s, v20.4s, v23.s[0]
+	WORD	$0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
+	FMOVS	4(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d694 // fsub v20.4s, v20.4s, v23.4s
+	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	WORD	$0x4e21dab5 // scvtf v21.4s, v21.4s
+	FMOVS	8(R9), F23
+	WORD	$0x4f9792b5 // fmul v21.4s, v21.4s, v23.s[0]
+	WORD	$0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	FMOVS	8(R14), F23
+	WORD	$0x4f979317 // fmul v23.4s, v24.4s, v23.s[0]
+	WORD	$0x4eb7d6b5 // fsub v21.4s, v21.4s, v23.4s
+	WORD	$0x4e35d652 // fadd v18.4s, v18.4s, v21.4s
+	ADD	$512, R10, R10
+	ADD	$128, R11, R11
+	ADD	$96, R12, R12
+	ADD	$24, R13, R13
+	ADD	$12, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F7, (R19)
+	FMOVQ	F8, 16(R19)
+	FMOVQ	F9, 32(R19)
+	FMOVQ	F10, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F11, (R19)
+	FMOVQ	F12, 16(R19)
+	FMOVQ	F13, 32(R19)
+	FMOVQ	F14, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F15, (R19)
+	FMOVQ	F16, 16(R19)
+	FMOVQ	F17, 32(R19)
+	FMOVQ	F18, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x32Min2x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x32Min2x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V5.B16
+	VMOVI	$0, V6.B16
+	VMOVI	$0, V7.B16
+	VMOVI	$0, V8.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	64(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	128(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	192(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	256(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	320(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	384(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	448(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	(R11), F11
+	FMOVQ	64(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	16(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	80(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	144(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	208(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	272(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	336(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	400(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	464(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	16(R11), F11
+	FMOVQ	80(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	32(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	96(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	160(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	224(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	288(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	352(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	416(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	480(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	32(R11), F11
+	FMOVQ	96(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad4e7 // fadd v7.4s, v7.4s, v10.4s
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	FMOVQ	48(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e189 // sdot v9.4s, v12.16b, v1.4b[0]
+	WORD	$0x4fa1e18a // sdot v10.4s, v12.16b, v1.4b[1]
+	FMOVQ	112(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f81e989 // sdot v9.4s, v12.16b, v1.4b[2]
+	WORD	$0x4fa1e98a // sdot v10.4s, v12.16b, v1.4b[3]
+	FMOVQ	176(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e189 // sdot v9.4s, v12.16b, v2.4b[0]
+	WORD	$0x4fa2e18a // sdot v10.4s, v12.16b, v2.4b[1]
+	FMOVQ	240(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f82e989 // sdot v9.4s, v12.16b, v2.4b[2]
+	WORD	$0x4fa2e98a // sdot v10.4s, v12.16b, v2.4b[3]
+	FMOVQ	304(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e189 // sdot v9.4s, v12.16b, v3.4b[0]
+	WORD	$0x4fa3e18a // sdot v10.4s, v12.16b, v3.4b[1]
+	FMOVQ	368(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f83e989 // sdot v9.4s, v12.16b, v3.4b[2]
+	WORD	$0x4fa3e98a // sdot v10.4s, v12.16b, v3.4b[3]
+	FMOVQ	432(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e189 // sdot v9.4s, v12.16b, v4.4b[0]
+	WORD	$0x4fa4e18a // sdot v10.4s, v12.16b, v4.4b[1]
+	FMOVQ	496(R10), F11
+	VEOR	V0.B16, V11.B16, V12.B16
+	WORD	$0x4f84e989 // sdot v9.4s, v12.16b, v4.4b[2]
+	WORD	$0x4fa4e98a // sdot v10.4s, v12.16b, v4.4b[3]
+	FMOVQ	48(R11), F11
+	FMOVQ	112(R11), F13
+	VSHL	$8, V10.S4, V10.S4
+	VADD	V9.S4, V10.S4, V10.S4
+	WORD	$0x4e21d94a // scvtf v10.4s, v10.4s
+	FMOVS	(R9), F12
+	WORD	$0x4f8c914a // fmul v10.4s, v10.4s, v12.s[0]
+	WORD	$0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	FMOVS	(R14), F12
+	WORD	$0x4f8c91ac // fmul v12.4s, v13.4s, v12.s[0]
+	WORD	$0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD	$0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	ADD	$512, R10, R10
+	ADD	$128, R11, R11
+	ADD	$64, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F5, (R19)
+	FMOVQ	F6, 16(R19)
+	FMOVQ	F7, 32(R19)
+	FMOVQ	F8, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x32Min2x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x32Min2x2NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	VMOVI	$0, V16.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F1
+	FMOVQ	16(R12), F2
+	FMOVQ	32(R12), F3
+	FMOVQ	48(R12), F4
+	FMOVQ	64(R12), F5
+	FMOVQ	80(R12), F6
+	FMOVQ	96(R12), F7
+	FMOVQ	112(R12), F8
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	64(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	128(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	192(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	256(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	320(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	384(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	448(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	(R11), F21
+	FMOVQ	64(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	16(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	80(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	144(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	208(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	272(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	336(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	400(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	464(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	16(R11), F21
+	FMOVQ	80(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	32(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	96(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	160(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	224(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	288(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	352(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	416(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	480(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	32(R11), F21
+	FMOVQ	96(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
+	VMOVI	$0, V17.B16
+	VMOVI	$0, V18.B16
+	VMOVI	$0, V19.B16
+	VMOVI	$0, V20.B16
+	FMOVQ	48(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f81e2d1 // sdot v17.4s, v22.16b, v1.4b[0]
+	WORD	$0x4fa1e2d2 // sdot v18.4s, v22.16b, v1.4b[1]
+	WORD	$0x4f81ead3 // sdot v19.4s, v22.16b, v1.4b[2]
+	WORD	$0x4fa1ead4 // sdot v20.4s, v22.16b, v1.4b[3]
+	FMOVQ	112(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f82e2d1 // sdot v17.4s, v22.16b, v2.4b[0]
+	WORD	$0x4fa2e2d2 // sdot v18.4s, v22.16b, v2.4b[1]
+	WORD	$0x4f82ead3 // sdot v19.4s, v22.16b, v2.4b[2]
+	WORD	$0x4fa2ead4 // sdot v20.4s, v22.16b, v2.4b[3]
+	FMOVQ	176(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f83e2d1 // sdot v17.4s, v22.16b, v3.4b[0]
+	WORD	$0x4fa3e2d2 // sdot v18.4s, v22.16b, v3.4b[1]
+	WORD	$0x4f83ead3 // sdot v19.4s, v22.16b, v3.4b[2]
+	WORD	$0x4fa3ead4 // sdot v20.4s, v22.16b, v3.4b[3]
+	FMOVQ	240(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f84e2d1 // sdot v17.4s, v22.16b, v4.4b[0]
+	WORD	$0x4fa4e2d2 // sdot v18.4s, v22.16b, v4.4b[1]
+	WORD	$0x4f84ead3 // sdot v19.4s, v22.16b, v4.4b[2]
+	WORD	$0x4fa4ead4 // sdot v20.4s, v22.16b, v4.4b[3]
+	FMOVQ	304(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f85e2d1 // sdot v17.4s, v22.16b, v5.4b[0]
+	WORD	$0x4fa5e2d2 // sdot v18.4s, v22.16b, v5.4b[1]
+	WORD	$0x4f85ead3 // sdot v19.4s, v22.16b, v5.4b[2]
+	WORD	$0x4fa5ead4 // sdot v20.4s, v22.16b, v5.4b[3]
+	FMOVQ	368(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f86e2d1 // sdot v17.4s, v22.16b, v6.4b[0]
+	WORD	$0x4fa6e2d2 // sdot v18.4s, v22.16b, v6.4b[1]
+	WORD	$0x4f86ead3 // sdot v19.4s, v22.16b, v6.4b[2]
+	WORD	$0x4fa6ead4 // sdot v20.4s, v22.16b, v6.4b[3]
+	FMOVQ	432(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f87e2d1 // sdot v17.4s, v22.16b, v7.4b[0]
+	WORD	$0x4fa7e2d2 // sdot v18.4s, v22.16b, v7.4b[1]
+	WORD	$0x4f87ead3 // sdot v19.4s, v22.16b, v7.4b[2]
+	WORD	$0x4fa7ead4 // sdot v20.4s, v22.16b, v7.4b[3]
+	FMOVQ	496(R10), F21
+	VEOR	V0.B16, V21.B16, V22.B16
+	WORD	$0x4f88e2d1 // sdot v17.4s, v22.16b, v8.4b[0]
+	WORD	$0x4fa8e2d2 // sdot v18.4s, v22.16b, v8.4b[1]
+	WORD	$0x4f88ead3 // sdot v19.4s, v22.16b, v8.4b[2]
+	WORD	$0x4fa8ead4 // sdot v20.4s, v22.16b, v8.4b[3]
+	FMOVQ	48(R11), F21
+	FMOVQ	112(R11), F23
+	VSHL	$8, V18.S4, V18.S4
+	VADD	V17.S4, V18.S4, V18.S4
+	WORD	$0x4e21da52 // scvtf v18.4s, v18.4s
+	FMOVS	(R9), F22
+	WORD	$0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD	$0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	FMOVS	(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d652 // fsub v18.4s, v18.4s, v22.4s
+	WORD	$0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	VSHL	$8, V20.S4, V20.S4
+	VADD	V19.S4, V20.S4, V20.S4
+	WORD	$0x4e21da94 // scvtf v20.4s, v20.4s
+	FMOVS	4(R9), F22
+	WORD	$0x4f969294 // fmul v20.4s, v20.4s, v22.s[0]
+	WORD	$0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
+	FMOVS	4(R14), F22
+	WORD	$0x4f9692f6 // fmul v22.4s, v23.4s, v22.s[0]
+	WORD	$0x4eb6d694 // fsub v20.4s, v20.4s, v22.4s
+	WORD	$0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
+	ADD	$512, R10, R10
+	ADD	$128, R11, R11
+	ADD	$128, R12, R12
+	ADD	$16, R13, R13
+	ADD	$8, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	FMOVQ	F13, (R19)
+	FMOVQ	F14, 16(R19)
+	FMOVQ	F15, 32(R19)
+	FMOVQ	F16, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
+	BNE	block
+	RET	
+
+// func groupsInt8x32Min3x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+TEXT ·groupsInt8x32Min3x1NEON(SB), NOSPLIT, $0-80
+	MOVD	dst+0(FP), R0
+	MOVD	stride+8(FP), R1
+	MOVD	w+16(FP), R2
+	MOVD	blockStride+24(FP), R3
+	MOVD	x+32(FP), R4
+	MOVD	starts+40(FP), R5
+	MOVD	sums+48(FP), R6
+	MOVD	blocks+64(FP), R7
+	MOVD	groups+72(FP), R8
+	MOVD	steps+56(FP), R9
+	VMOVI	$128, V0.B16
+	MOVD	$65535, R19
+	VDUP	R19, V1.S4
+	MOVD	$1199570944, R19
+	VDUP	R19, V2.S4
+	LSL	$2, R1, R1
+
+block:
+	VMOVI	$0, V9.B16
+	VMOVI	$0, V10.B16
+	VMOVI	$0, V11.B16
+	VMOVI	$0, V12.B16
+	MOVD	R2, R10
+	MOVD	$512, R11
+	MADD	R8, R2, R11, R11
+	MOVD	R4, R12
+	MOVD	R5, R13
+	MOVD	R6, R14
+	MOVD	R8, R15
+
+group:
+	PRFM	4096(R10), PLDL1KEEP
+	PRFM	4160(R10), PLDL1KEEP
+	PRFM	4224(R10), PLDL1KEEP
+	PRFM	4288(R10), PLDL1KEEP
+	PRFM	4352(R10), PLDL1KEEP
+	PRFM	4416(R10), PLDL1KEEP
+	PRFM	4480(R10), PLDL1KEEP
+	PRFM	4544(R10), PLDL1KEEP
+	FMOVQ	(R12), F3
+	FMOVQ	16(R12), F4
+	FMOVQ	32(R12), F5
+	FMOVQ	48(R12), F6
+	FMOVQ	64(R12), F7
+	FMOVQ	80(R12), F8
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	64(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	128(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	192(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	256(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	320(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	384(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	448(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	(R11), F16
+	FMOVQ	64(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd529 // fadd v9.4s, v9.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	16(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	80(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	144(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	208(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	272(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	336(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	400(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	464(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	16(R11), F16
+	FMOVQ	80(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd54a // fadd v10.4s, v10.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	32(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	96(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	160(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	224(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	288(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	352(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	416(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	480(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	32(R11), F16
+	FMOVQ	96(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
+	VMOVI	$0, V13.B16
+	VMOVI	$0, V14.B16
+	VMOVI	$0, V15.B16
+	FMOVQ	48(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f83e22d // sdot v13.4s, v17.16b, v3.4b[0]
+	WORD	$0x4fa3e22e // sdot v14.4s, v17.16b, v3.4b[1]
+	WORD	$0x4f83ea2f // sdot v15.4s, v17.16b, v3.4b[2]
+	FMOVQ	112(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa3ea2d // sdot v13.4s, v17.16b, v3.4b[3]
+	WORD	$0x4f84e22e // sdot v14.4s, v17.16b, v4.4b[0]
+	WORD	$0x4fa4e22f // sdot v15.4s, v17.16b, v4.4b[1]
+	FMOVQ	176(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f84ea2d // sdot v13.4s, v17.16b, v4.4b[2]
+	WORD	$0x4fa4ea2e // sdot v14.4s, v17.16b, v4.4b[3]
+	WORD	$0x4f85e22f // sdot v15.4s, v17.16b, v5.4b[0]
+	FMOVQ	240(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa5e22d // sdot v13.4s, v17.16b, v5.4b[1]
+	WORD	$0x4f85ea2e // sdot v14.4s, v17.16b, v5.4b[2]
+	WORD	$0x4fa5ea2f // sdot v15.4s, v17.16b, v5.4b[3]
+	FMOVQ	304(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f86e22d // sdot v13.4s, v17.16b, v6.4b[0]
+	WORD	$0x4fa6e22e // sdot v14.4s, v17.16b, v6.4b[1]
+	WORD	$0x4f86ea2f // sdot v15.4s, v17.16b, v6.4b[2]
+	FMOVQ	368(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa6ea2d // sdot v13.4s, v17.16b, v6.4b[3]
+	WORD	$0x4f87e22e // sdot v14.4s, v17.16b, v7.4b[0]
+	WORD	$0x4fa7e22f // sdot v15.4s, v17.16b, v7.4b[1]
+	FMOVQ	432(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4f87ea2d // sdot v13.4s, v17.16b, v7.4b[2]
+	WORD	$0x4fa7ea2e // sdot v14.4s, v17.16b, v7.4b[3]
+	WORD	$0x4f88e22f // sdot v15.4s, v17.16b, v8.4b[0]
+	FMOVQ	496(R10), F16
+	VEOR	V0.B16, V16.B16, V17.B16
+	WORD	$0x4fa8e22d // sdot v13.4s, v17.16b, v8.4b[1]
+	WORD	$0x4f88ea2e // sdot v14.4s, v17.16b, v8.4b[2]
+	WORD	$0x4fa8ea2f // sdot v15.4s, v17.16b, v8.4b[3]
+	FMOVQ	48(R11), F16
+	FMOVQ	112(R11), F18
+	VSHL	$8, V14.S4, V14.S4
+	VADD	V14.S4, V13.S4, V13.S4
+	WORD	$0x4f3005ae // sshr v14.4s, v13.4s, #16
+	VADD	V14.S4, V15.S4, V15.S4
+	VAND	V1.B16, V13.B16, V13.B16
+	WORD	$0x4e21d9ad // scvtf v13.4s, v13.4s
+	WORD	$0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD	$0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD	$0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	FMOVS	(R9), F17
+	WORD	$0x4f9191ef // fmul v15.4s, v15.4s, v17.s[0]
+	WORD	$0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
+	FMOVS	(R14), F17
+	WORD	$0x4f919251 // fmul v17.4s, v18.4s, v17.s[0]
+	WORD	$0x4eb1d5ef // fsub v15.4s, v15.4s, v17.4s
+	WORD	$0x4e2fd58c // fadd v12.4s, v12.4s, v15.4s
+	ADD	$512, R10, R10
+	ADD	$128, R11, R11
+	ADD	$96, R12, R12
+	ADD	$8, R13, R13
+	ADD	$4, R14, R14
+	SUBS	$1, R15, R15
+	BNE	group
+	MOVD	R0, R19
+	FMOVQ	F9, (R19)
+	FMOVQ	F10, 16(R19)
+	FMOVQ	F11, 32(R19)
+	FMOVQ	F12, 48(R19)
+	ADD	R1, R19, R19
+	ADD	$64, R0, R0
+	ADD	R3, R2, R2
+	SUBS	$1, R7, R7
 	BNE	block
 	RET	

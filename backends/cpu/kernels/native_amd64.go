@@ -27,7 +27,7 @@ func avx2() *Set {
 	s.interleave = interleaveAVX
 	sumsAVX2.install(s)
 	pointwiseAVX2.install(s)
-	installGroups(s, &groupsAVX2)
+	installGroups(s, groupsAVX2)
 	return s
 }
 
@@ -42,6 +42,6 @@ func avx512() *Set {
 	s.interleave = interleaveAVX
 	sumsAVX512.install(s)
 	pointwiseAVX512.install(s)
-	installGroups(s, &groupsAVX512)
+	installGroups(s, groupsAVX512)
 	return s
 }

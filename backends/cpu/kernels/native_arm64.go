@@ -27,6 +27,6 @@ func neon() *Set {
 	}
 	sumsNEON.install(s)
 	pointwiseNEON.install(s)
-	installGroups(s, &groupsNEON)
+	installGroups(s, groupsNEON)
 	return s
 }

@@ -12,25 +12,26 @@ import (
 // pointwise holds the assembly of an instruction set for the operations that
 // treat numbers one by one. All take pointers to n numbers.
 type pointwise struct {
-	maxAbs          func(x *float32, n int) float32
-	peak            func(x *float32, n int) float32
-	quantize        [MaxPlanes + 1]quantizeFunc
-	quantizeGroups  [MaxPlanes + 1]quantizeGroupsFunc
-	norm            func(dst, x *float32, n int, inv float32)
-	normWeighted    func(dst, x, weight *float32, n int, inv float32)
-	addNorm         func(state, x *float32, n int, inv, mul float32)
-	addNormWeighted func(state, x, weight *float32, n int, inv, mul float32)
-	addMul          func(dst, a, b *float32, n int, mul float32)
-	scaleAdd        func(dst, part *float32, n int, old, add float32)
-	div             func(dst *float32, n int, by float32)
-	grid            func(x *float32, n int, step float32)
-	rotate          func(lo, hi, sin, cos *float32, n int)
-	geluMul         func(dst, a, b *float32, n int)
-	softcap         func(x *float32, n int, limit float32)
-	largest         func(w *float32, n int) float32
-	expSum          func(w *float32, n int, largest float32) float32
-	finish          [MaxPlanes + 1]finishFunc
-	finishGrid      [MaxPlanes + 1]finishFunc // on a grid
+	maxAbs           func(x *float32, n int) float32
+	peak             func(x *float32, n int) float32
+	quantize         [MaxPlanes + 1]quantizeFunc
+	quantizeGroups16 [MaxPlanes + 1]quantizeGroupsFunc // of groups of 16 columns
+	quantizeGroups32 [MaxPlanes + 1]quantizeGroupsFunc
+	norm             func(dst, x *float32, n int, inv float32)
+	normWeighted     func(dst, x, weight *float32, n int, inv float32)
+	addNorm          func(state, x *float32, n int, inv, mul float32)
+	addNormWeighted  func(state, x, weight *float32, n int, inv, mul float32)
+	addMul           func(dst, a, b *float32, n int, mul float32)
+	scaleAdd         func(dst, part *float32, n int, old, add float32)
+	div              func(dst *float32, n int, by float32)
+	grid             func(x *float32, n int, step float32)
+	rotate           func(lo, hi, sin, cos *float32, n int)
+	geluMul          func(dst, a, b *float32, n int)
+	softcap          func(x *float32, n int, limit float32)
+	largest          func(w *float32, n int) float32
+	expSum           func(w *float32, n int, largest float32) float32
+	finish           [MaxPlanes + 1]finishFunc
+	finishGrid       [MaxPlanes + 1]finishFunc // on a grid
 }
 
 // quantizeFunc is Set.Quantize for one number of planes, which begin size bytes apart, and at most quantizeMost numbers.
@@ -57,9 +58,13 @@ func (k *pointwise) install(s *Set) {
 		return most
 	}
 	s.quantize = k.setQuantize
-	s.quantGroup = func(dst []uint32, sums []int32, x []float32, planes int, step, lo, hi float32) {
+	s.quantGroup = func(dst []uint32, sums []int32, x []float32, cols, planes int, step, lo, hi float32) {
+		f := k.quantizeGroups32[planes]
+		if cols == 16 {
+			f = k.quantizeGroups16[planes]
+		}
 		if len(x) > 0 {
-			k.quantizeGroups[planes](first(dst), 4*(len(dst)/planes), first(sums), first(x), len(x)/GroupCols, step, lo, hi)
+			f(first(dst), 4*(len(dst)/planes), first(sums), first(x), len(x)/cols, step, lo, hi)
 		}
 	}
 	s.roundInt8 = k.setRoundInt8

@@ -335,9 +335,58 @@ DATA all_00000000<>+24(SB)/4, $0x00000000
 DATA all_00000000<>+28(SB)/4, $0x00000000
 GLOBL all_00000000<>(SB), RODATA|NOPTR, $32
 
-// func quantizeGroups1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// func quantizeGroups16x1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX2
-TEXT ·quantizeGroups1AVX2(SB), NOSPLIT, $0-52
+TEXT ·quantizeGroups16x1AVX2(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Y0
+	VBROADCASTSS lo+44(FP), Y1
+	VBROADCASTSS hi+48(FP), Y2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      (AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSHUFB      byte_0<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, (DX)
+	VMOVUPS      32(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSHUFB      byte_0<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 8(DX)
+	VPERM2F128   $0x01, Y3, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x0e, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x01, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVSS       X3, (CX)
+	ADDQ         $+64, AX
+	ADDQ         $+4, CX
+	ADDQ         $+16, DX
+	DECQ         BX
+	JNZ          times1
+	VZEROUPPER
+	RET
+
+// func quantizeGroups32x1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX2
+TEXT ·quantizeGroups32x1AVX2(SB), NOSPLIT, $0-52
 	VBROADCASTSS step+40(FP), Y0
 	VBROADCASTSS lo+44(FP), Y1
 	VBROADCASTSS hi+48(FP), Y2
@@ -676,9 +725,73 @@ DATA byte_1<>+24(SB)/4, $0x80808080
 DATA byte_1<>+28(SB)/4, $0x80808080
 GLOBL byte_1<>(SB), RODATA|NOPTR, $32
 
-// func quantizeGroups2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// func quantizeGroups16x2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX2
-TEXT ·quantizeGroups2AVX2(SB), NOSPLIT, $0-52
+TEXT ·quantizeGroups16x2AVX2(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Y0
+	VBROADCASTSS lo+44(FP), Y1
+	VBROADCASTSS hi+48(FP), Y2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      (AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00008080<>+0(SB), Y4, Y4
+	VPXOR        all_00008080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, (DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, (SI)
+	VMOVUPS      32(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00008080<>+0(SB), Y4, Y4
+	VPXOR        all_00008080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 8(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 8(SI)
+	VPERM2F128   $0x01, Y3, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x0e, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x01, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVSS       X3, (CX)
+	ADDQ         $+64, AX
+	ADDQ         $+4, CX
+	ADDQ         $+16, DX
+	ADDQ         $+16, SI
+	DECQ         BX
+	JNZ          times1
+	VZEROUPPER
+	RET
+
+// func quantizeGroups32x2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX2
+TEXT ·quantizeGroups32x2AVX2(SB), NOSPLIT, $0-52
 	VBROADCASTSS step+40(FP), Y0
 	VBROADCASTSS lo+44(FP), Y1
 	VBROADCASTSS hi+48(FP), Y2
@@ -1068,9 +1181,84 @@ DATA byte_2<>+24(SB)/4, $0x80808080
 DATA byte_2<>+28(SB)/4, $0x80808080
 GLOBL byte_2<>(SB), RODATA|NOPTR, $32
 
-// func quantizeGroups3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// func quantizeGroups16x3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX2
-TEXT ·quantizeGroups3AVX2(SB), NOSPLIT, $0-52
+TEXT ·quantizeGroups16x3AVX2(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Y0
+	VBROADCASTSS lo+44(FP), Y1
+	VBROADCASTSS hi+48(FP), Y2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         SI, DI
+	LEAQ         (DI)(BX*1), DI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      (AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00808080<>+0(SB), Y4, Y4
+	VPXOR        all_00808080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, (DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, (SI)
+	VPSHUFB      byte_2<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, (DI)
+	VMOVUPS      32(AX), Y4
+	VDIVPS       Y0, Y4, Y4
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y2, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPADDD       all_00808080<>+0(SB), Y4, Y4
+	VPXOR        all_00808080<>+0(SB), Y4, Y4
+	VPSHUFB      byte_0<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 8(DX)
+	VPSHUFB      byte_1<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPUNPCKLDQ   X6, X5, X6
+	VMOVQ        X6, 8(SI)
+	VPSHUFB      byte_2<>+0(SB), Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPUNPCKLDQ   X5, X4, X5
+	VMOVQ        X5, 8(DI)
+	VPERM2F128   $0x01, Y3, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x0e, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VPERMILPS    $0x01, Y3, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVSS       X3, (CX)
+	ADDQ         $+64, AX
+	ADDQ         $+4, CX
+	ADDQ         $+16, DX
+	ADDQ         $+16, SI
+	ADDQ         $+16, DI
+	DECQ         BX
+	JNZ          times1
+	VZEROUPPER
+	RET
+
+// func quantizeGroups32x3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX2
+TEXT ·quantizeGroups32x3AVX2(SB), NOSPLIT, $0-52
 	VBROADCASTSS step+40(FP), Y0
 	VBROADCASTSS lo+44(FP), Y1
 	VBROADCASTSS hi+48(FP), Y2
@@ -2788,9 +2976,48 @@ done3:
 	VZEROUPPER
 	RET
 
-// func quantizeGroups1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// func quantizeGroups16x1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX512F
-TEXT ·quantizeGroups1AVX512(SB), NOSPLIT, $0-52
+TEXT ·quantizeGroups16x1AVX512(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Z0
+	VBROADCASTSS lo+44(FP), Z1
+	VBROADCASTSS hi+48(FP), Z2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXORD     Z3, Z3, Z3
+	VMOVUPS    (AX), Z4
+	VDIVPS     Z0, Z4, Z4
+	VMAXPS     Z1, Z4, Z4
+	VMINPS     Z2, Z4, Z4
+	VCVTPS2DQ  Z4, Z4
+	VPADDD     Z4, Z3, Z3
+	VPMOVDB    Z4, X4
+	VMOVDQU    X4, (DX)
+	VSHUFF64X2 $0x0e, Z3, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VSHUFF64X2 $0x01, Z3, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VPERMILPS  $0x0e, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VPERMILPS  $0x01, Z3, Z4
+	VPADDD     Z4, Z3, Z3
+	VMOVSS     X3, (CX)
+	ADDQ       $+64, AX
+	ADDQ       $+4, CX
+	ADDQ       $+16, DX
+	DECQ       BX
+	JNZ        times1
+	VZEROUPPER
+	RET
+
+// func quantizeGroups32x1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX512F
+TEXT ·quantizeGroups32x1AVX512(SB), NOSPLIT, $0-52
 	VBROADCASTSS step+40(FP), Z0
 	VBROADCASTSS lo+44(FP), Z1
 	VBROADCASTSS hi+48(FP), Z2
@@ -3033,9 +3260,56 @@ done3:
 	VZEROUPPER
 	RET
 
-// func quantizeGroups2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// func quantizeGroups16x2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX512F
-TEXT ·quantizeGroups2AVX512(SB), NOSPLIT, $0-52
+TEXT ·quantizeGroups16x2AVX512(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Z0
+	VBROADCASTSS lo+44(FP), Z1
+	VBROADCASTSS hi+48(FP), Z2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXORD      Z3, Z3, Z3
+	VMOVUPS     (AX), Z4
+	VDIVPS      Z0, Z4, Z4
+	VMAXPS      Z1, Z4, Z4
+	VMINPS      Z2, Z4, Z4
+	VCVTPS2DQ   Z4, Z4
+	VPADDD      Z4, Z3, Z3
+	VPADDD.BCST all_00008080<>+0(SB), Z4, Z4
+	VPXORD.BCST all_00008080<>+0(SB), Z4, Z4
+	VPMOVDB     Z4, X5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x08, Z4, Z4
+	VPMOVDB     Z4, X4
+	VMOVDQU     X4, (SI)
+	VSHUFF64X2  $0x0e, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VSHUFF64X2  $0x01, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x0e, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x01, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VMOVSS      X3, (CX)
+	ADDQ        $+64, AX
+	ADDQ        $+4, CX
+	ADDQ        $+16, DX
+	ADDQ        $+16, SI
+	DECQ        BX
+	JNZ         times1
+	VZEROUPPER
+	RET
+
+// func quantizeGroups32x2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX512F
+TEXT ·quantizeGroups32x2AVX512(SB), NOSPLIT, $0-52
 	VBROADCASTSS step+40(FP), Z0
 	VBROADCASTSS lo+44(FP), Z1
 	VBROADCASTSS hi+48(FP), Z2
@@ -3311,9 +3585,62 @@ done3:
 	VZEROUPPER
 	RET
 
-// func quantizeGroups3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// func quantizeGroups16x3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 // Requires: AVX, AVX512F
-TEXT ·quantizeGroups3AVX512(SB), NOSPLIT, $0-52
+TEXT ·quantizeGroups16x3AVX512(SB), NOSPLIT, $0-52
+	VBROADCASTSS step+40(FP), Z0
+	VBROADCASTSS lo+44(FP), Z1
+	VBROADCASTSS hi+48(FP), Z2
+	MOVQ         x+24(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         dst+0(FP), DX
+	MOVQ         size+8(FP), BX
+	MOVQ         DX, SI
+	LEAQ         (SI)(BX*1), SI
+	MOVQ         SI, DI
+	LEAQ         (DI)(BX*1), DI
+	MOVQ         groups+32(FP), BX
+
+times1:
+	VPXORD      Z3, Z3, Z3
+	VMOVUPS     (AX), Z4
+	VDIVPS      Z0, Z4, Z4
+	VMAXPS      Z1, Z4, Z4
+	VMINPS      Z2, Z4, Z4
+	VCVTPS2DQ   Z4, Z4
+	VPADDD      Z4, Z3, Z3
+	VPADDD.BCST all_00808080<>+0(SB), Z4, Z4
+	VPXORD.BCST all_00808080<>+0(SB), Z4, Z4
+	VPMOVDB     Z4, X5
+	VMOVDQU     X5, (DX)
+	VPSRLD      $0x08, Z4, Z5
+	VPMOVDB     Z5, X5
+	VMOVDQU     X5, (SI)
+	VPSRLD      $0x10, Z4, Z4
+	VPMOVDB     Z4, X4
+	VMOVDQU     X4, (DI)
+	VSHUFF64X2  $0x0e, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VSHUFF64X2  $0x01, Z3, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x0e, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VPERMILPS   $0x01, Z3, Z4
+	VPADDD      Z4, Z3, Z3
+	VMOVSS      X3, (CX)
+	ADDQ        $+64, AX
+	ADDQ        $+4, CX
+	ADDQ        $+16, DX
+	ADDQ        $+16, SI
+	ADDQ        $+16, DI
+	DECQ        BX
+	JNZ         times1
+	VZEROUPPER
+	RET
+
+// func quantizeGroups32x3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+// Requires: AVX, AVX512F
+TEXT ·quantizeGroups32x3AVX512(SB), NOSPLIT, $0-52
 	VBROADCASTSS step+40(FP), Z0
 	VBROADCASTSS lo+44(FP), Z1
 	VBROADCASTSS hi+48(FP), Z2

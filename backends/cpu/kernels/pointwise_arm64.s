@@ -465,8 +465,80 @@ done3:
 	MOVD	R0, ret+48(FP)
 	RET	
 
-// func quantizeGroups1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
-TEXT ·quantizeGroups1NEON(SB), NOSPLIT, $0-52
+// func quantizeGroups16x1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups16x1NEON(SB), NOSPLIT, $0-52
+	FMOVS	step+40(FP), F0
+	VDUP	V0.S[0], V0.S4
+	FMOVS	lo+44(FP), F1
+	VDUP	V1.S[0], V1.S4
+	FMOVS	hi+48(FP), F2
+	VDUP	V2.S[0], V2.S4
+	MOVD	x+24(FP), R0
+	MOVD	sums+16(FP), R1
+	MOVD	dst+0(FP), R2
+	MOVD	size+8(FP), R3
+	MOVD	groups+32(FP), R3
+
+times1:
+	VMOVI	$0, V3.B16
+	FMOVQ	(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R2)
+	FMOVQ	16(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R2)
+	FMOVQ	32(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R2)
+	FMOVQ	48(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R2)
+	VEXT	$8, V3.B16, V3.B16, V4.B16
+	VADD	V4.S4, V3.S4, V3.S4
+	VDUP	V3.S[1], V4.S4
+	VADD	V4.S4, V3.S4, V3.S4
+	FMOVS	F3, (R1)
+	ADD	$64, R0, R0
+	ADD	$4, R1, R1
+	ADD	$16, R2, R2
+	SUBS	$1, R3, R3
+	BNE	times1
+	RET	
+
+// func quantizeGroups32x1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups32x1NEON(SB), NOSPLIT, $0-52
 	FMOVS	step+40(FP), F0
 	VDUP	V0.S[0], V0.S4
 	FMOVS	lo+44(FP), F1
@@ -940,8 +1012,105 @@ done3:
 	MOVD	R0, ret+48(FP)
 	RET	
 
-// func quantizeGroups2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
-TEXT ·quantizeGroups2NEON(SB), NOSPLIT, $0-52
+// func quantizeGroups16x2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups16x2NEON(SB), NOSPLIT, $0-52
+	MOVD	$0x8080, R0
+	VDUP	R0, V31.S4
+	FMOVS	step+40(FP), F0
+	VDUP	V0.S[0], V0.S4
+	FMOVS	lo+44(FP), F1
+	VDUP	V1.S[0], V1.S4
+	FMOVS	hi+48(FP), F2
+	VDUP	V2.S[0], V2.S4
+	MOVD	x+24(FP), R0
+	MOVD	sums+16(FP), R1
+	MOVD	dst+0(FP), R2
+	MOVD	size+8(FP), R3
+	MOVD	R2, R4
+	ADD	R3<<0, R4, R4
+	MOVD	groups+32(FP), R3
+
+times1:
+	VMOVI	$0, V3.B16
+	FMOVQ	(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R4)
+	FMOVQ	16(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R4)
+	FMOVQ	32(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R4)
+	FMOVQ	48(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R4)
+	VEXT	$8, V3.B16, V3.B16, V4.B16
+	VADD	V4.S4, V3.S4, V3.S4
+	VDUP	V3.S[1], V4.S4
+	VADD	V4.S4, V3.S4, V3.S4
+	FMOVS	F3, (R1)
+	ADD	$64, R0, R0
+	ADD	$4, R1, R1
+	ADD	$16, R2, R2
+	ADD	$16, R4, R4
+	SUBS	$1, R3, R3
+	BNE	times1
+	RET	
+
+// func quantizeGroups32x2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups32x2NEON(SB), NOSPLIT, $0-52
 	MOVD	$0x8080, R0
 	VDUP	R0, V31.S4
 	FMOVS	step+40(FP), F0
@@ -1549,8 +1718,120 @@ done3:
 	MOVD	R0, ret+48(FP)
 	RET	
 
-// func quantizeGroups3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
-TEXT ·quantizeGroups3NEON(SB), NOSPLIT, $0-52
+// func quantizeGroups16x3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups16x3NEON(SB), NOSPLIT, $0-52
+	MOVD	$0x808080, R0
+	VDUP	R0, V31.S4
+	FMOVS	step+40(FP), F0
+	VDUP	V0.S[0], V0.S4
+	FMOVS	lo+44(FP), F1
+	VDUP	V1.S[0], V1.S4
+	FMOVS	hi+48(FP), F2
+	VDUP	V2.S[0], V2.S4
+	MOVD	x+24(FP), R0
+	MOVD	sums+16(FP), R1
+	MOVD	dst+0(FP), R2
+	MOVD	size+8(FP), R3
+	MOVD	R2, R4
+	ADD	R3<<0, R4, R4
+	MOVD	R4, R5
+	ADD	R3<<0, R5, R5
+	MOVD	groups+32(FP), R3
+
+times1:
+	VMOVI	$0, V3.B16
+	FMOVQ	(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, (R5)
+	FMOVQ	16(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 4(R5)
+	FMOVQ	32(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 8(R5)
+	FMOVQ	48(R0), F4
+	WORD	$0x6e20fc84 // fdiv v4.4s, v4.4s, v0.4s
+	WORD	$0x6ea1e485 // fcmgt v5.4s, v4.4s, v1.4s
+	VBIF	V5.B16, V1.B16, V4.B16
+	WORD	$0x6ea4e445 // fcmgt v5.4s, v2.4s, v4.4s
+	VBIF	V5.B16, V2.B16, V4.B16
+	WORD	$0x4e21a884 // fcvtns v4.4s, v4.4s
+	VADD	V4.S4, V3.S4, V3.S4
+	VADD	V31.S4, V4.S4, V4.S4
+	VEOR	V31.B16, V4.B16, V4.B16
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R2)
+	VUZP1	V4.H8, V4.H8, V5.H8
+	VUZP2	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R4)
+	VUZP2	V4.H8, V4.H8, V5.H8
+	VUZP1	V5.B16, V5.B16, V5.B16
+	FMOVS	F5, 12(R5)
+	VEXT	$8, V3.B16, V3.B16, V4.B16
+	VADD	V4.S4, V3.S4, V3.S4
+	VDUP	V3.S[1], V4.S4
+	VADD	V4.S4, V3.S4, V3.S4
+	FMOVS	F3, (R1)
+	ADD	$64, R0, R0
+	ADD	$4, R1, R1
+	ADD	$16, R2, R2
+	ADD	$16, R4, R4
+	ADD	$16, R5, R5
+	SUBS	$1, R3, R3
+	BNE	times1
+	RET	
+
+// func quantizeGroups32x3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+TEXT ·quantizeGroups32x3NEON(SB), NOSPLIT, $0-52
 	MOVD	$0x808080, R0
 	VDUP	R0, V31.S4
 	FMOVS	step+40(FP), F0

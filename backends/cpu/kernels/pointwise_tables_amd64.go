@@ -26,10 +26,15 @@ var pointwiseAVX2 = pointwise{
 		2: quantize2AVX2,
 		3: quantize3AVX2,
 	},
-	quantizeGroups: [MaxPlanes + 1]quantizeGroupsFunc{
-		1: quantizeGroups1AVX2,
-		2: quantizeGroups2AVX2,
-		3: quantizeGroups3AVX2,
+	quantizeGroups16: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups16x1AVX2,
+		2: quantizeGroups16x2AVX2,
+		3: quantizeGroups16x3AVX2,
+	},
+	quantizeGroups32: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups32x1AVX2,
+		2: quantizeGroups32x2AVX2,
+		3: quantizeGroups32x3AVX2,
 	},
 	finish: [MaxPlanes + 1]finishFunc{
 		1: finish1AVX2,
@@ -65,10 +70,15 @@ var pointwiseAVX512 = pointwise{
 		2: quantize2AVX512,
 		3: quantize3AVX512,
 	},
-	quantizeGroups: [MaxPlanes + 1]quantizeGroupsFunc{
-		1: quantizeGroups1AVX512,
-		2: quantizeGroups2AVX512,
-		3: quantizeGroups3AVX512,
+	quantizeGroups16: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups16x1AVX512,
+		2: quantizeGroups16x2AVX512,
+		3: quantizeGroups16x3AVX512,
+	},
+	quantizeGroups32: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups32x1AVX512,
+		2: quantizeGroups32x2AVX512,
+		3: quantizeGroups32x3AVX512,
 	},
 	finish: [MaxPlanes + 1]finishFunc{
 		1: finish1AVX512,

@@ -16,7 +16,7 @@ const MaxPlanes = 3
 type Set struct {
 	name       string
 	tiles      []int
-	groupTiles [MaxPlanes + 1][]int
+	groupTiles []groupTiles // by format
 
 	dot        func(totals []int32, w []byte, x, odd []uint32, s Shape)
 	mulGroups  func(dst []float32, stride int, w []byte, a *GroupActivations, s GroupShape)
@@ -24,7 +24,7 @@ type Set struct {
 	interleave func(dst []uint32, stride int, src []uint32, rows int)
 	finish     func(dst []float32, stride int, totals []int32, scales []byte, f *Final)
 	quantize   func(dst []uint32, x []float32, planes int, step, lo, hi float32) int64
-	quantGroup func(dst []uint32, sums []int32, x []float32, planes int, step, lo, hi float32)
+	quantGroup func(dst []uint32, sums []int32, x []float32, cols, planes int, step, lo, hi float32)
 	maxAbs     func(x []float32) float32
 	max        func(x []float32) float32
 	dotF32     func(a, b []float32) float32

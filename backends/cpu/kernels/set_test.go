@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
+	"github.com/zoo-sdk/zoo/quant"
 )
 
 // panics reports what a call panics with, nil for a return.
@@ -36,13 +37,15 @@ func TestShapes(t *testing.T) {
 	}
 	groups := func(stride int, change func(sh *kernels.GroupShape)) func(s *kernels.Set) {
 		return func(s *kernels.Set) {
-			sh := kernels.GroupShape{Bits: 4, Rows: 2, Planes: 2, Blocks: 2, Stride: 576, Groups: 2}
+			sh := kernels.GroupShape{Format: quant.Int4x32, Rows: 2, Planes: 2, Blocks: 2, Stride: 576, Groups: 2}
 			change(&sh)
 			s.MulGroups(floats, stride, bytes, &kernels.GroupActivations{Words: words, Starts: make([]int64, 64), Steps: floats}, sh)
 		}
 	}
-	quantizeGroups := func(planes, n int) func(s *kernels.Set) {
-		return func(s *kernels.Set) { s.QuantizeGroups(words, make([]int32, 4), floats[:n], planes, 1, -128, 127) }
+	quantizeGroups := func(cols, planes, n int) func(s *kernels.Set) {
+		return func(s *kernels.Set) {
+			s.QuantizeGroups(words, make([]int32, 4), floats[:n], cols, planes, 1, -128, 127)
+		}
 	}
 	mul := func(stride int, change func(sh *kernels.FloatShape)) func(s *kernels.Set) {
 		return func(s *kernels.Set) {
@@ -101,8 +104,8 @@ func TestShapes(t *testing.T) {
 		{"finish with scales backwards", finish(32, func(f *kernels.Final) { f.ScaleStride = -64 }), "scale stride of -64"},
 
 		{"groups", groups(32, func(*kernels.GroupShape) {}), ""},
-		{"groups of no bits", groups(32, func(sh *kernels.GroupShape) { sh.Bits = 0 }), "codes of 0 bits"},
-		{"groups of 3 bits", groups(32, func(sh *kernels.GroupShape) { sh.Bits = 3 }), "codes of 3 bits"},
+		{"groups of no bits", groups(32, func(sh *kernels.GroupShape) { sh.Format.Bits = 0 }), "no products of"},
+		{"groups of 3 bits", groups(32, func(sh *kernels.GroupShape) { sh.Format.Bits = 3 }), "no products of"},
 		{"groups with no planes", groups(32, func(sh *kernels.GroupShape) { sh.Planes = 0 }), "0 planes"},
 		{"groups with too many planes", groups(32, func(sh *kernels.GroupShape) { sh.Planes = 4 }), "4 planes"},
 		{"groups with no rows", groups(32, func(sh *kernels.GroupShape) { sh.Rows = 0 }), "0 rows"},
@@ -111,7 +114,9 @@ func TestShapes(t *testing.T) {
 		{"no blocks of groups", groups(32, func(sh *kernels.GroupShape) { sh.Blocks = 0 }), "blocks of 0"},
 		{"no groups", groups(32, func(sh *kernels.GroupShape) { sh.Groups = 0 }), "groups of 0"},
 		{"negative groups", groups(32, func(sh *kernels.GroupShape) { sh.Groups = -2 }), "groups of -2"},
-		{"blocks of groups that overlap", groups(32, func(sh *kernels.GroupShape) { sh.Stride = 512 }), "stride of 512"},
+		{"blocks of groups that overlap", groups(32, func(sh *kernels.GroupShape) { sh.Stride = 512 }), "block of 512"},
+		{"groups without their sums", groups(32, func(sh *kernels.GroupShape) { sh.Format, sh.Stride = quant.Int4x32Min, 768 }), "sums of 0"},
+		{"no format with groups", groups(32, func(sh *kernels.GroupShape) { sh.Format = quant.Int4 }), "no products of"},
 		{"groups backwards", groups(-32, func(*kernels.GroupShape) {}), "stride of -32"},
 
 		{"floats", mul(4, func(*kernels.FloatShape) {}), ""},
@@ -131,10 +136,11 @@ func TestShapes(t *testing.T) {
 		{"quantize", quantize(3), ""},
 		{"quantize to nothing", quantize(0), "0 planes"},
 		{"quantize to too many digits", quantize(4), "4 planes"},
-		{"quantize groups", quantizeGroups(3, 64), ""},
-		{"quantize no groups", quantizeGroups(3, 0), ""},
-		{"quantize half a group", quantizeGroups(3, 48), "48 numbers"},
-		{"quantize groups to nothing", quantizeGroups(0, 64), "0 planes"},
+		{"quantize groups", quantizeGroups(16, 3, 64), ""},
+		{"quantize no groups", quantizeGroups(32, 3, 0), ""},
+		{"quantize half a group", quantizeGroups(32, 3, 48), "48 numbers"},
+		{"quantize groups of 8", quantizeGroups(8, 3, 64), "64 numbers"},
+		{"quantize groups to nothing", quantizeGroups(32, 0, 64), "0 planes"},
 		{"interleave", interleave(4, 5), ""},
 		{"interleave nothing", interleave(0, 5), "rows of 0"},
 		{"interleave over each other", interleave(4, 3), "stride of 3"},

@@ -4,132 +4,492 @@
 
 package kernels
 
-// groups1x1AVX2 is Set.MulGroups for int4 codes, 1 planes and 1 rows.
+// groupsInt4x321x1AVX2 is Set.MulGroups for quant.Int4x32, 1 planes and 1 rows.
 //
 //go:noescape
-func groups1x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x321x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x2AVX2 is Set.MulGroups for int4 codes, 1 planes and 2 rows.
+// groupsInt4x321x2AVX2 is Set.MulGroups for quant.Int4x32, 1 planes and 2 rows.
 //
 //go:noescape
-func groups1x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x321x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x4AVX2 is Set.MulGroups for int4 codes, 1 planes and 4 rows.
+// groupsInt4x321x4AVX2 is Set.MulGroups for quant.Int4x32, 1 planes and 4 rows.
 //
 //go:noescape
-func groups1x4AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x321x4AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x1AVX2 is Set.MulGroups for int4 codes, 2 planes and 1 rows.
+// groupsInt4x322x1AVX2 is Set.MulGroups for quant.Int4x32, 2 planes and 1 rows.
 //
 //go:noescape
-func groups2x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x322x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x2AVX2 is Set.MulGroups for int4 codes, 2 planes and 2 rows.
+// groupsInt4x322x2AVX2 is Set.MulGroups for quant.Int4x32, 2 planes and 2 rows.
 //
 //go:noescape
-func groups2x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x322x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x3AVX2 is Set.MulGroups for int4 codes, 2 planes and 3 rows.
+// groupsInt4x322x3AVX2 is Set.MulGroups for quant.Int4x32, 2 planes and 3 rows.
 //
 //go:noescape
-func groups2x3AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x322x3AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x1AVX2 is Set.MulGroups for int4 codes, 3 planes and 1 rows.
+// groupsInt4x323x1AVX2 is Set.MulGroups for quant.Int4x32, 3 planes and 1 rows.
 //
 //go:noescape
-func groups3x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x323x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x2AVX2 is Set.MulGroups for int4 codes, 3 planes and 2 rows.
+// groupsInt4x323x2AVX2 is Set.MulGroups for quant.Int4x32, 3 planes and 2 rows.
 //
 //go:noescape
-func groups3x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x323x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x1AVX512 is Set.MulGroups for int4 codes, 1 planes and 1 rows.
+// groupsInt8x321x1AVX2 is Set.MulGroups for quant.Int8x32, 1 planes and 1 rows.
 //
 //go:noescape
-func groups1x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x321x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x2AVX512 is Set.MulGroups for int4 codes, 1 planes and 2 rows.
+// groupsInt8x321x2AVX2 is Set.MulGroups for quant.Int8x32, 1 planes and 2 rows.
 //
 //go:noescape
-func groups1x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x321x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x3AVX512 is Set.MulGroups for int4 codes, 1 planes and 3 rows.
+// groupsInt8x322x1AVX2 is Set.MulGroups for quant.Int8x32, 2 planes and 1 rows.
 //
 //go:noescape
-func groups1x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x322x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x4AVX512 is Set.MulGroups for int4 codes, 1 planes and 4 rows.
+// groupsInt8x323x1AVX2 is Set.MulGroups for quant.Int8x32, 3 planes and 1 rows.
 //
 //go:noescape
-func groups1x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x323x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x6AVX512 is Set.MulGroups for int4 codes, 1 planes and 6 rows.
+// groupsInt8x161x1AVX2 is Set.MulGroups for quant.Int8x16, 1 planes and 1 rows.
 //
 //go:noescape
-func groups1x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x161x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x8AVX512 is Set.MulGroups for int4 codes, 1 planes and 8 rows.
+// groupsInt8x161x2AVX2 is Set.MulGroups for quant.Int8x16, 1 planes and 2 rows.
 //
 //go:noescape
-func groups1x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x161x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x12AVX512 is Set.MulGroups for int4 codes, 1 planes and 12 rows.
+// groupsInt8x162x1AVX2 is Set.MulGroups for quant.Int8x16, 2 planes and 1 rows.
 //
 //go:noescape
-func groups1x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x162x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x1AVX512 is Set.MulGroups for int4 codes, 2 planes and 1 rows.
+// groupsInt8x163x1AVX2 is Set.MulGroups for quant.Int8x16, 3 planes and 1 rows.
 //
 //go:noescape
-func groups2x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x163x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x2AVX512 is Set.MulGroups for int4 codes, 2 planes and 2 rows.
+// groupsInt4x32Min1x1AVX2 is Set.MulGroups for quant.Int4x32Min, 1 planes and 1 rows.
 //
 //go:noescape
-func groups2x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min1x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x3AVX512 is Set.MulGroups for int4 codes, 2 planes and 3 rows.
+// groupsInt4x32Min1x2AVX2 is Set.MulGroups for quant.Int4x32Min, 1 planes and 2 rows.
 //
 //go:noescape
-func groups2x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min1x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x4AVX512 is Set.MulGroups for int4 codes, 2 planes and 4 rows.
+// groupsInt4x32Min1x4AVX2 is Set.MulGroups for quant.Int4x32Min, 1 planes and 4 rows.
 //
 //go:noescape
-func groups2x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min1x4AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x6AVX512 is Set.MulGroups for int4 codes, 2 planes and 6 rows.
+// groupsInt4x32Min2x1AVX2 is Set.MulGroups for quant.Int4x32Min, 2 planes and 1 rows.
 //
 //go:noescape
-func groups2x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min2x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x8AVX512 is Set.MulGroups for int4 codes, 2 planes and 8 rows.
+// groupsInt4x32Min2x2AVX2 is Set.MulGroups for quant.Int4x32Min, 2 planes and 2 rows.
 //
 //go:noescape
-func groups2x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min2x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x1AVX512 is Set.MulGroups for int4 codes, 3 planes and 1 rows.
+// groupsInt4x32Min2x3AVX2 is Set.MulGroups for quant.Int4x32Min, 2 planes and 3 rows.
 //
 //go:noescape
-func groups3x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min2x3AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x2AVX512 is Set.MulGroups for int4 codes, 3 planes and 2 rows.
+// groupsInt4x32Min3x1AVX2 is Set.MulGroups for quant.Int4x32Min, 3 planes and 1 rows.
 //
 //go:noescape
-func groups3x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min3x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x3AVX512 is Set.MulGroups for int4 codes, 3 planes and 3 rows.
+// groupsInt4x32Min3x2AVX2 is Set.MulGroups for quant.Int4x32Min, 3 planes and 2 rows.
 //
 //go:noescape
-func groups3x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x32Min3x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x4AVX512 is Set.MulGroups for int4 codes, 3 planes and 4 rows.
+// groupsInt8x32Min1x1AVX2 is Set.MulGroups for quant.Int8x32Min, 1 planes and 1 rows.
 //
 //go:noescape
-func groups3x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x32Min1x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x6AVX512 is Set.MulGroups for int4 codes, 3 planes and 6 rows.
+// groupsInt8x32Min1x2AVX2 is Set.MulGroups for quant.Int8x32Min, 1 planes and 2 rows.
 //
 //go:noescape
-func groups3x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt8x32Min1x2AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min2x1AVX2 is Set.MulGroups for quant.Int8x32Min, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min2x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min3x1AVX2 is Set.MulGroups for quant.Int8x32Min, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min3x1AVX2(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x321x1AVX512 is Set.MulGroups for quant.Int4x32, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x321x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x321x2AVX512 is Set.MulGroups for quant.Int4x32, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x321x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x321x3AVX512 is Set.MulGroups for quant.Int4x32, 1 planes and 3 rows.
+//
+//go:noescape
+func groupsInt4x321x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x321x4AVX512 is Set.MulGroups for quant.Int4x32, 1 planes and 4 rows.
+//
+//go:noescape
+func groupsInt4x321x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x321x6AVX512 is Set.MulGroups for quant.Int4x32, 1 planes and 6 rows.
+//
+//go:noescape
+func groupsInt4x321x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x321x8AVX512 is Set.MulGroups for quant.Int4x32, 1 planes and 8 rows.
+//
+//go:noescape
+func groupsInt4x321x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x321x12AVX512 is Set.MulGroups for quant.Int4x32, 1 planes and 12 rows.
+//
+//go:noescape
+func groupsInt4x321x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x322x1AVX512 is Set.MulGroups for quant.Int4x32, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x322x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x322x2AVX512 is Set.MulGroups for quant.Int4x32, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x322x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x322x3AVX512 is Set.MulGroups for quant.Int4x32, 2 planes and 3 rows.
+//
+//go:noescape
+func groupsInt4x322x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x322x4AVX512 is Set.MulGroups for quant.Int4x32, 2 planes and 4 rows.
+//
+//go:noescape
+func groupsInt4x322x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x322x6AVX512 is Set.MulGroups for quant.Int4x32, 2 planes and 6 rows.
+//
+//go:noescape
+func groupsInt4x322x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x322x8AVX512 is Set.MulGroups for quant.Int4x32, 2 planes and 8 rows.
+//
+//go:noescape
+func groupsInt4x322x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x323x1AVX512 is Set.MulGroups for quant.Int4x32, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x323x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x323x2AVX512 is Set.MulGroups for quant.Int4x32, 3 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x323x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x323x3AVX512 is Set.MulGroups for quant.Int4x32, 3 planes and 3 rows.
+//
+//go:noescape
+func groupsInt4x323x3AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x323x4AVX512 is Set.MulGroups for quant.Int4x32, 3 planes and 4 rows.
+//
+//go:noescape
+func groupsInt4x323x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x323x6AVX512 is Set.MulGroups for quant.Int4x32, 3 planes and 6 rows.
+//
+//go:noescape
+func groupsInt4x323x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x1AVX512 is Set.MulGroups for quant.Int8x32, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x321x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x2AVX512 is Set.MulGroups for quant.Int8x32, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x321x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x4AVX512 is Set.MulGroups for quant.Int8x32, 1 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x321x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x8AVX512 is Set.MulGroups for quant.Int8x32, 1 planes and 8 rows.
+//
+//go:noescape
+func groupsInt8x321x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x12AVX512 is Set.MulGroups for quant.Int8x32, 1 planes and 12 rows.
+//
+//go:noescape
+func groupsInt8x321x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x322x1AVX512 is Set.MulGroups for quant.Int8x32, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x322x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x322x2AVX512 is Set.MulGroups for quant.Int8x32, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x322x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x322x4AVX512 is Set.MulGroups for quant.Int8x32, 2 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x322x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x322x8AVX512 is Set.MulGroups for quant.Int8x32, 2 planes and 8 rows.
+//
+//go:noescape
+func groupsInt8x322x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x323x1AVX512 is Set.MulGroups for quant.Int8x32, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x323x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x323x2AVX512 is Set.MulGroups for quant.Int8x32, 3 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x323x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x323x4AVX512 is Set.MulGroups for quant.Int8x32, 3 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x323x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x323x6AVX512 is Set.MulGroups for quant.Int8x32, 3 planes and 6 rows.
+//
+//go:noescape
+func groupsInt8x323x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x1AVX512 is Set.MulGroups for quant.Int8x16, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x161x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x2AVX512 is Set.MulGroups for quant.Int8x16, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x161x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x4AVX512 is Set.MulGroups for quant.Int8x16, 1 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x161x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x8AVX512 is Set.MulGroups for quant.Int8x16, 1 planes and 8 rows.
+//
+//go:noescape
+func groupsInt8x161x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x12AVX512 is Set.MulGroups for quant.Int8x16, 1 planes and 12 rows.
+//
+//go:noescape
+func groupsInt8x161x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x162x1AVX512 is Set.MulGroups for quant.Int8x16, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x162x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x162x2AVX512 is Set.MulGroups for quant.Int8x16, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x162x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x162x4AVX512 is Set.MulGroups for quant.Int8x16, 2 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x162x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x162x8AVX512 is Set.MulGroups for quant.Int8x16, 2 planes and 8 rows.
+//
+//go:noescape
+func groupsInt8x162x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x163x1AVX512 is Set.MulGroups for quant.Int8x16, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x163x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x163x2AVX512 is Set.MulGroups for quant.Int8x16, 3 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x163x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x163x4AVX512 is Set.MulGroups for quant.Int8x16, 3 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x163x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x163x6AVX512 is Set.MulGroups for quant.Int8x16, 3 planes and 6 rows.
+//
+//go:noescape
+func groupsInt8x163x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x1AVX512 is Set.MulGroups for quant.Int4x32Min, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x2AVX512 is Set.MulGroups for quant.Int4x32Min, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x4AVX512 is Set.MulGroups for quant.Int4x32Min, 1 planes and 4 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x8AVX512 is Set.MulGroups for quant.Int4x32Min, 1 planes and 8 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x12AVX512 is Set.MulGroups for quant.Int4x32Min, 1 planes and 12 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min2x1AVX512 is Set.MulGroups for quant.Int4x32Min, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x32Min2x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min2x2AVX512 is Set.MulGroups for quant.Int4x32Min, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x32Min2x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min2x4AVX512 is Set.MulGroups for quant.Int4x32Min, 2 planes and 4 rows.
+//
+//go:noescape
+func groupsInt4x32Min2x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min2x8AVX512 is Set.MulGroups for quant.Int4x32Min, 2 planes and 8 rows.
+//
+//go:noescape
+func groupsInt4x32Min2x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min3x1AVX512 is Set.MulGroups for quant.Int4x32Min, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x32Min3x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min3x2AVX512 is Set.MulGroups for quant.Int4x32Min, 3 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x32Min3x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min3x4AVX512 is Set.MulGroups for quant.Int4x32Min, 3 planes and 4 rows.
+//
+//go:noescape
+func groupsInt4x32Min3x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min3x6AVX512 is Set.MulGroups for quant.Int4x32Min, 3 planes and 6 rows.
+//
+//go:noescape
+func groupsInt4x32Min3x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x1AVX512 is Set.MulGroups for quant.Int8x32Min, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x2AVX512 is Set.MulGroups for quant.Int8x32Min, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x4AVX512 is Set.MulGroups for quant.Int8x32Min, 1 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x8AVX512 is Set.MulGroups for quant.Int8x32Min, 1 planes and 8 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x12AVX512 is Set.MulGroups for quant.Int8x32Min, 1 planes and 12 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x12AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min2x1AVX512 is Set.MulGroups for quant.Int8x32Min, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min2x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min2x2AVX512 is Set.MulGroups for quant.Int8x32Min, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x32Min2x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min2x4AVX512 is Set.MulGroups for quant.Int8x32Min, 2 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x32Min2x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min2x8AVX512 is Set.MulGroups for quant.Int8x32Min, 2 planes and 8 rows.
+//
+//go:noescape
+func groupsInt8x32Min2x8AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min3x1AVX512 is Set.MulGroups for quant.Int8x32Min, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min3x1AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min3x2AVX512 is Set.MulGroups for quant.Int8x32Min, 3 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x32Min3x2AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min3x4AVX512 is Set.MulGroups for quant.Int8x32Min, 3 planes and 4 rows.
+//
+//go:noescape
+func groupsInt8x32Min3x4AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min3x6AVX512 is Set.MulGroups for quant.Int8x32Min, 3 planes and 6 rows.
+//
+//go:noescape
+func groupsInt8x32Min3x6AVX512(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)

@@ -4,32 +4,152 @@
 
 package kernels
 
-// groups1x1NEON is Set.MulGroups for int4 codes, 1 planes and 1 rows.
+// groupsInt4x321x1NEON is Set.MulGroups for quant.Int4x32, 1 planes and 1 rows.
 //
 //go:noescape
-func groups1x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x321x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x2NEON is Set.MulGroups for int4 codes, 1 planes and 2 rows.
+// groupsInt4x321x2NEON is Set.MulGroups for quant.Int4x32, 1 planes and 2 rows.
 //
 //go:noescape
-func groups1x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x321x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups1x3NEON is Set.MulGroups for int4 codes, 1 planes and 3 rows.
+// groupsInt4x321x3NEON is Set.MulGroups for quant.Int4x32, 1 planes and 3 rows.
 //
 //go:noescape
-func groups1x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x321x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x1NEON is Set.MulGroups for int4 codes, 2 planes and 1 rows.
+// groupsInt4x322x1NEON is Set.MulGroups for quant.Int4x32, 2 planes and 1 rows.
 //
 //go:noescape
-func groups2x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x322x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups2x2NEON is Set.MulGroups for int4 codes, 2 planes and 2 rows.
+// groupsInt4x322x2NEON is Set.MulGroups for quant.Int4x32, 2 planes and 2 rows.
 //
 //go:noescape
-func groups2x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x322x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
 
-// groups3x1NEON is Set.MulGroups for int4 codes, 3 planes and 1 rows.
+// groupsInt4x323x1NEON is Set.MulGroups for quant.Int4x32, 3 planes and 1 rows.
 //
 //go:noescape
-func groups3x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, steps *float32, blocks int, groups int)
+func groupsInt4x323x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x1NEON is Set.MulGroups for quant.Int8x32, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x321x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x2NEON is Set.MulGroups for quant.Int8x32, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x321x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x321x3NEON is Set.MulGroups for quant.Int8x32, 1 planes and 3 rows.
+//
+//go:noescape
+func groupsInt8x321x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x322x1NEON is Set.MulGroups for quant.Int8x32, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x322x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x322x2NEON is Set.MulGroups for quant.Int8x32, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x322x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x323x1NEON is Set.MulGroups for quant.Int8x32, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x323x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x1NEON is Set.MulGroups for quant.Int8x16, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x161x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x2NEON is Set.MulGroups for quant.Int8x16, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x161x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x161x3NEON is Set.MulGroups for quant.Int8x16, 1 planes and 3 rows.
+//
+//go:noescape
+func groupsInt8x161x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x162x1NEON is Set.MulGroups for quant.Int8x16, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x162x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x162x2NEON is Set.MulGroups for quant.Int8x16, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x162x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x163x1NEON is Set.MulGroups for quant.Int8x16, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x163x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x1NEON is Set.MulGroups for quant.Int4x32Min, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x2NEON is Set.MulGroups for quant.Int4x32Min, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min1x3NEON is Set.MulGroups for quant.Int4x32Min, 1 planes and 3 rows.
+//
+//go:noescape
+func groupsInt4x32Min1x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min2x1NEON is Set.MulGroups for quant.Int4x32Min, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x32Min2x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min2x2NEON is Set.MulGroups for quant.Int4x32Min, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt4x32Min2x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt4x32Min3x1NEON is Set.MulGroups for quant.Int4x32Min, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt4x32Min3x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x1NEON is Set.MulGroups for quant.Int8x32Min, 1 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x2NEON is Set.MulGroups for quant.Int8x32Min, 1 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min1x3NEON is Set.MulGroups for quant.Int8x32Min, 1 planes and 3 rows.
+//
+//go:noescape
+func groupsInt8x32Min1x3NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min2x1NEON is Set.MulGroups for quant.Int8x32Min, 2 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min2x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min2x2NEON is Set.MulGroups for quant.Int8x32Min, 2 planes and 2 rows.
+//
+//go:noescape
+func groupsInt8x32Min2x2NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)
+
+// groupsInt8x32Min3x1NEON is Set.MulGroups for quant.Int8x32Min, 3 planes and 1 rows.
+//
+//go:noescape
+func groupsInt8x32Min3x1NEON(dst *float32, stride int, w *byte, blockStride int, x *uint32, starts *int64, sums *float32, steps *float32, blocks int, groups int)

@@ -19,10 +19,15 @@ func peakAVX2(x *float32, n int) (ret float32)
 //go:noescape
 func quantize1AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups1AVX2 is Set.QuantizeGroups for 1 planes, size bytes apart, and at least one group.
+// quantizeGroups16x1AVX2 is Set.QuantizeGroups for groups of 16 columns, 1 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x1AVX2 is Set.QuantizeGroups for groups of 32 columns, 1 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x1AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish1AVX2 is Set.Finish for 1 planes.
 //
@@ -39,10 +44,15 @@ func finishGrid1AVX2(dst *float32, stride int, totals *int32, block int, scales 
 //go:noescape
 func quantize2AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups2AVX2 is Set.QuantizeGroups for 2 planes, size bytes apart, and at least one group.
+// quantizeGroups16x2AVX2 is Set.QuantizeGroups for groups of 16 columns, 2 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x2AVX2 is Set.QuantizeGroups for groups of 32 columns, 2 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x2AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish2AVX2 is Set.Finish for 2 planes.
 //
@@ -59,10 +69,15 @@ func finishGrid2AVX2(dst *float32, stride int, totals *int32, block int, scales 
 //go:noescape
 func quantize3AVX2(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups3AVX2 is Set.QuantizeGroups for 3 planes, size bytes apart, and at least one group.
+// quantizeGroups16x3AVX2 is Set.QuantizeGroups for groups of 16 columns, 3 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x3AVX2 is Set.QuantizeGroups for groups of 32 columns, 3 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x3AVX2(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish3AVX2 is Set.Finish for 3 planes.
 //
@@ -154,10 +169,15 @@ func peakAVX512(x *float32, n int) (ret float32)
 //go:noescape
 func quantize1AVX512(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups1AVX512 is Set.QuantizeGroups for 1 planes, size bytes apart, and at least one group.
+// quantizeGroups16x1AVX512 is Set.QuantizeGroups for groups of 16 columns, 1 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x1AVX512 is Set.QuantizeGroups for groups of 32 columns, 1 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x1AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish1AVX512 is Set.Finish for 1 planes.
 //
@@ -174,10 +194,15 @@ func finishGrid1AVX512(dst *float32, stride int, totals *int32, block int, scale
 //go:noescape
 func quantize2AVX512(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups2AVX512 is Set.QuantizeGroups for 2 planes, size bytes apart, and at least one group.
+// quantizeGroups16x2AVX512 is Set.QuantizeGroups for groups of 16 columns, 2 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x2AVX512 is Set.QuantizeGroups for groups of 32 columns, 2 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x2AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish2AVX512 is Set.Finish for 2 planes.
 //
@@ -194,10 +219,15 @@ func finishGrid2AVX512(dst *float32, stride int, totals *int32, block int, scale
 //go:noescape
 func quantize3AVX512(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups3AVX512 is Set.QuantizeGroups for 3 planes, size bytes apart, and at least one group.
+// quantizeGroups16x3AVX512 is Set.QuantizeGroups for groups of 16 columns, 3 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x3AVX512 is Set.QuantizeGroups for groups of 32 columns, 3 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x3AVX512(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish3AVX512 is Set.Finish for 3 planes.
 //

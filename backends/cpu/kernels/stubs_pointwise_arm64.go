@@ -19,10 +19,15 @@ func peakNEON(x *float32, n int) (ret float32)
 //go:noescape
 func quantize1NEON(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups1NEON is Set.QuantizeGroups for 1 planes, size bytes apart, and at least one group.
+// quantizeGroups16x1NEON is Set.QuantizeGroups for groups of 16 columns, 1 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x1NEON is Set.QuantizeGroups for groups of 32 columns, 1 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x1NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish1NEON is Set.Finish for 1 planes.
 //
@@ -39,10 +44,15 @@ func finishGrid1NEON(dst *float32, stride int, totals *int32, block int, scales 
 //go:noescape
 func quantize2NEON(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups2NEON is Set.QuantizeGroups for 2 planes, size bytes apart, and at least one group.
+// quantizeGroups16x2NEON is Set.QuantizeGroups for groups of 16 columns, 2 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x2NEON is Set.QuantizeGroups for groups of 32 columns, 2 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x2NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish2NEON is Set.Finish for 2 planes.
 //
@@ -59,10 +69,15 @@ func finishGrid2NEON(dst *float32, stride int, totals *int32, block int, scales 
 //go:noescape
 func quantize3NEON(dst *uint32, size int, x *float32, n int, step float32, lo float32, hi float32) (ret int64)
 
-// quantizeGroups3NEON is Set.QuantizeGroups for 3 planes, size bytes apart, and at least one group.
+// quantizeGroups16x3NEON is Set.QuantizeGroups for groups of 16 columns, 3 planes, size bytes apart, and at least one group.
 //
 //go:noescape
-func quantizeGroups3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+func quantizeGroups16x3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
+
+// quantizeGroups32x3NEON is Set.QuantizeGroups for groups of 32 columns, 3 planes, size bytes apart, and at least one group.
+//
+//go:noescape
+func quantizeGroups32x3NEON(dst *uint32, size int, sums *int32, x *float32, groups int, step float32, lo float32, hi float32)
 
 // finish3NEON is Set.Finish for 3 planes.
 //

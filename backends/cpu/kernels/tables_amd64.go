@@ -4,6 +4,8 @@
 
 package kernels
 
+import "github.com/zoo-sdk/zoo/quant"
+
 // dotsAVX2 holds the products of codes by bits and rows.
 var dotsAVX2 = [9][7]dotFunc{
 	2: {
@@ -66,48 +68,188 @@ var dotsAVX512 = [9][25]dotFunc{
 	},
 }
 
-// groupsAVX2 holds the products of groups of int4 codes by planes and rows.
-var groupsAVX2 = [MaxPlanes + 1][]groupsFunc{
-	1: {
-		1: groups1x1AVX2,
-		2: groups1x2AVX2,
-		4: groups1x4AVX2,
-	},
-	2: {
-		1: groups2x1AVX2,
-		2: groups2x2AVX2,
-		3: groups2x3AVX2,
-	},
-	3: {
-		1: groups3x1AVX2,
-		2: groups3x2AVX2,
-	},
+// groupsAVX2 holds the products of groups.
+var groupsAVX2 = []groupKernels{
+	{quant.Int4x32, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt4x321x1AVX2,
+			2: groupsInt4x321x2AVX2,
+			4: groupsInt4x321x4AVX2,
+		},
+		2: {
+			1: groupsInt4x322x1AVX2,
+			2: groupsInt4x322x2AVX2,
+			3: groupsInt4x322x3AVX2,
+		},
+		3: {
+			1: groupsInt4x323x1AVX2,
+			2: groupsInt4x323x2AVX2,
+		},
+	}},
+	{quant.Int8x32, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt8x321x1AVX2,
+			2: groupsInt8x321x2AVX2,
+		},
+		2: {
+			1: groupsInt8x322x1AVX2,
+		},
+		3: {
+			1: groupsInt8x323x1AVX2,
+		},
+	}},
+	{quant.Int8x16, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt8x161x1AVX2,
+			2: groupsInt8x161x2AVX2,
+		},
+		2: {
+			1: groupsInt8x162x1AVX2,
+		},
+		3: {
+			1: groupsInt8x163x1AVX2,
+		},
+	}},
+	{quant.Int4x32Min, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt4x32Min1x1AVX2,
+			2: groupsInt4x32Min1x2AVX2,
+			4: groupsInt4x32Min1x4AVX2,
+		},
+		2: {
+			1: groupsInt4x32Min2x1AVX2,
+			2: groupsInt4x32Min2x2AVX2,
+			3: groupsInt4x32Min2x3AVX2,
+		},
+		3: {
+			1: groupsInt4x32Min3x1AVX2,
+			2: groupsInt4x32Min3x2AVX2,
+		},
+	}},
+	{quant.Int8x32Min, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt8x32Min1x1AVX2,
+			2: groupsInt8x32Min1x2AVX2,
+		},
+		2: {
+			1: groupsInt8x32Min2x1AVX2,
+		},
+		3: {
+			1: groupsInt8x32Min3x1AVX2,
+		},
+	}},
 }
 
-// groupsAVX512 holds the products of groups of int4 codes by planes and rows.
-var groupsAVX512 = [MaxPlanes + 1][]groupsFunc{
-	1: {
-		1:  groups1x1AVX512,
-		2:  groups1x2AVX512,
-		3:  groups1x3AVX512,
-		4:  groups1x4AVX512,
-		6:  groups1x6AVX512,
-		8:  groups1x8AVX512,
-		12: groups1x12AVX512,
-	},
-	2: {
-		1: groups2x1AVX512,
-		2: groups2x2AVX512,
-		3: groups2x3AVX512,
-		4: groups2x4AVX512,
-		6: groups2x6AVX512,
-		8: groups2x8AVX512,
-	},
-	3: {
-		1: groups3x1AVX512,
-		2: groups3x2AVX512,
-		3: groups3x3AVX512,
-		4: groups3x4AVX512,
-		6: groups3x6AVX512,
-	},
+// groupsAVX512 holds the products of groups.
+var groupsAVX512 = []groupKernels{
+	{quant.Int4x32, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1:  groupsInt4x321x1AVX512,
+			2:  groupsInt4x321x2AVX512,
+			3:  groupsInt4x321x3AVX512,
+			4:  groupsInt4x321x4AVX512,
+			6:  groupsInt4x321x6AVX512,
+			8:  groupsInt4x321x8AVX512,
+			12: groupsInt4x321x12AVX512,
+		},
+		2: {
+			1: groupsInt4x322x1AVX512,
+			2: groupsInt4x322x2AVX512,
+			3: groupsInt4x322x3AVX512,
+			4: groupsInt4x322x4AVX512,
+			6: groupsInt4x322x6AVX512,
+			8: groupsInt4x322x8AVX512,
+		},
+		3: {
+			1: groupsInt4x323x1AVX512,
+			2: groupsInt4x323x2AVX512,
+			3: groupsInt4x323x3AVX512,
+			4: groupsInt4x323x4AVX512,
+			6: groupsInt4x323x6AVX512,
+		},
+	}},
+	{quant.Int8x32, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1:  groupsInt8x321x1AVX512,
+			2:  groupsInt8x321x2AVX512,
+			4:  groupsInt8x321x4AVX512,
+			8:  groupsInt8x321x8AVX512,
+			12: groupsInt8x321x12AVX512,
+		},
+		2: {
+			1: groupsInt8x322x1AVX512,
+			2: groupsInt8x322x2AVX512,
+			4: groupsInt8x322x4AVX512,
+			8: groupsInt8x322x8AVX512,
+		},
+		3: {
+			1: groupsInt8x323x1AVX512,
+			2: groupsInt8x323x2AVX512,
+			4: groupsInt8x323x4AVX512,
+			6: groupsInt8x323x6AVX512,
+		},
+	}},
+	{quant.Int8x16, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1:  groupsInt8x161x1AVX512,
+			2:  groupsInt8x161x2AVX512,
+			4:  groupsInt8x161x4AVX512,
+			8:  groupsInt8x161x8AVX512,
+			12: groupsInt8x161x12AVX512,
+		},
+		2: {
+			1: groupsInt8x162x1AVX512,
+			2: groupsInt8x162x2AVX512,
+			4: groupsInt8x162x4AVX512,
+			8: groupsInt8x162x8AVX512,
+		},
+		3: {
+			1: groupsInt8x163x1AVX512,
+			2: groupsInt8x163x2AVX512,
+			4: groupsInt8x163x4AVX512,
+			6: groupsInt8x163x6AVX512,
+		},
+	}},
+	{quant.Int4x32Min, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1:  groupsInt4x32Min1x1AVX512,
+			2:  groupsInt4x32Min1x2AVX512,
+			4:  groupsInt4x32Min1x4AVX512,
+			8:  groupsInt4x32Min1x8AVX512,
+			12: groupsInt4x32Min1x12AVX512,
+		},
+		2: {
+			1: groupsInt4x32Min2x1AVX512,
+			2: groupsInt4x32Min2x2AVX512,
+			4: groupsInt4x32Min2x4AVX512,
+			8: groupsInt4x32Min2x8AVX512,
+		},
+		3: {
+			1: groupsInt4x32Min3x1AVX512,
+			2: groupsInt4x32Min3x2AVX512,
+			4: groupsInt4x32Min3x4AVX512,
+			6: groupsInt4x32Min3x6AVX512,
+		},
+	}},
+	{quant.Int8x32Min, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1:  groupsInt8x32Min1x1AVX512,
+			2:  groupsInt8x32Min1x2AVX512,
+			4:  groupsInt8x32Min1x4AVX512,
+			8:  groupsInt8x32Min1x8AVX512,
+			12: groupsInt8x32Min1x12AVX512,
+		},
+		2: {
+			1: groupsInt8x32Min2x1AVX512,
+			2: groupsInt8x32Min2x2AVX512,
+			4: groupsInt8x32Min2x4AVX512,
+			8: groupsInt8x32Min2x8AVX512,
+		},
+		3: {
+			1: groupsInt8x32Min3x1AVX512,
+			2: groupsInt8x32Min3x2AVX512,
+			4: groupsInt8x32Min3x4AVX512,
+			6: groupsInt8x32Min3x6AVX512,
+		},
+	}},
 }

@@ -4,6 +4,8 @@
 
 package kernels
 
+import "github.com/zoo-sdk/zoo/quant"
+
 // dotsNEON holds the products of codes by bits and rows.
 var dotsNEON = [9][7]dotFunc{
 	2: {
@@ -29,20 +31,78 @@ var dotsNEON = [9][7]dotFunc{
 	},
 }
 
-// groupsNEON holds the products of groups of int4 codes by planes and rows.
-var groupsNEON = [MaxPlanes + 1][]groupsFunc{
-	1: {
-		1: groups1x1NEON,
-		2: groups1x2NEON,
-		3: groups1x3NEON,
-	},
-	2: {
-		1: groups2x1NEON,
-		2: groups2x2NEON,
-	},
-	3: {
-		1: groups3x1NEON,
-	},
+// groupsNEON holds the products of groups.
+var groupsNEON = []groupKernels{
+	{quant.Int4x32, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt4x321x1NEON,
+			2: groupsInt4x321x2NEON,
+			3: groupsInt4x321x3NEON,
+		},
+		2: {
+			1: groupsInt4x322x1NEON,
+			2: groupsInt4x322x2NEON,
+		},
+		3: {
+			1: groupsInt4x323x1NEON,
+		},
+	}},
+	{quant.Int8x32, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt8x321x1NEON,
+			2: groupsInt8x321x2NEON,
+			3: groupsInt8x321x3NEON,
+		},
+		2: {
+			1: groupsInt8x322x1NEON,
+			2: groupsInt8x322x2NEON,
+		},
+		3: {
+			1: groupsInt8x323x1NEON,
+		},
+	}},
+	{quant.Int8x16, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt8x161x1NEON,
+			2: groupsInt8x161x2NEON,
+			3: groupsInt8x161x3NEON,
+		},
+		2: {
+			1: groupsInt8x162x1NEON,
+			2: groupsInt8x162x2NEON,
+		},
+		3: {
+			1: groupsInt8x163x1NEON,
+		},
+	}},
+	{quant.Int4x32Min, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt4x32Min1x1NEON,
+			2: groupsInt4x32Min1x2NEON,
+			3: groupsInt4x32Min1x3NEON,
+		},
+		2: {
+			1: groupsInt4x32Min2x1NEON,
+			2: groupsInt4x32Min2x2NEON,
+		},
+		3: {
+			1: groupsInt4x32Min3x1NEON,
+		},
+	}},
+	{quant.Int8x32Min, [MaxPlanes + 1][]groupsFunc{
+		1: {
+			1: groupsInt8x32Min1x1NEON,
+			2: groupsInt8x32Min1x2NEON,
+			3: groupsInt8x32Min1x3NEON,
+		},
+		2: {
+			1: groupsInt8x32Min2x1NEON,
+			2: groupsInt8x32Min2x2NEON,
+		},
+		3: {
+			1: groupsInt8x32Min3x1NEON,
+		},
+	}},
 }
 
 // sumsNEON holds the sums of products.
@@ -94,10 +154,15 @@ var pointwiseNEON = pointwise{
 		2: quantize2NEON,
 		3: quantize3NEON,
 	},
-	quantizeGroups: [MaxPlanes + 1]quantizeGroupsFunc{
-		1: quantizeGroups1NEON,
-		2: quantizeGroups2NEON,
-		3: quantizeGroups3NEON,
+	quantizeGroups16: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups16x1NEON,
+		2: quantizeGroups16x2NEON,
+		3: quantizeGroups16x3NEON,
+	},
+	quantizeGroups32: [MaxPlanes + 1]quantizeGroupsFunc{
+		1: quantizeGroups32x1NEON,
+		2: quantizeGroups32x2NEON,
+		3: quantizeGroups32x3NEON,
 	},
 	finish: [MaxPlanes + 1]finishFunc{
 		1: finish1NEON,
