@@ -101,6 +101,10 @@ func TestFallback(t *testing.T) {
 			notices: "backend \"gpu\" is passed over for \"cpu\", since it failed: weights: not enough GPU memory; `zoo doctor --metal` tells more",
 		},
 		{
+			name: "format", err: fmt.Errorf("int8/16 weights: %w", errors.ErrUnsupported), why: "gpu failed: int8/16 weights: unsupported operation",
+			notices: "backend \"gpu\" is passed over for \"cpu\", since it failed: int8/16 weights: unsupported operation; `zoo doctor --metal` tells more",
+		},
+		{
 			name: "asked for", err: refusal(), asked: "gpu", want: metal.ErrKernel, text: `demo on backend "gpu": ` + shortRefusal,
 			hint: "run on the processor with `--backend cpu`; `zoo doctor --metal` tells what is wrong",
 		},

@@ -73,6 +73,27 @@ func TestNoDevice(t *testing.T) {
 	nothingHeld(t, d)
 }
 
+// TestRefusedFormats: matrices and tables that the kernels are not made for are refused, and nothing is held.
+func TestRefusedFormats(t *testing.T) {
+	t.Parallel()
+	plain := backendtest.Shape{
+		Format: quant.Int4, Hidden: 64, FFN: 64, HeadDim: 32, Heads: 2, KVHeads: 1, Vocab: 64, Window: 40, Context: 256,
+	}
+	for _, f := range []quant.Format{quant.Int8x32, quant.Int8x16, quant.Int4x32Min, quant.Int8x32Min} {
+		matrices, table, gathered := plain, plain, plain
+		matrices.Format, table.Table = f, f
+		gathered.Gathered = quant.Format{Bits: f.Bits, Group: 16, Scale: f.Scale, Minimum: true}
+		for _, s := range []backendtest.Shape{matrices, table, gathered} {
+			p, w := backendtest.Decoder(s)
+			d := metaltest.New(metaltest.Options{})
+			if _, err := metal.New(d).Compile(t.Context(), p, w, backends.Options{}); !errors.Is(err, errors.ErrUnsupported) || fault.Hint(err) == "" {
+				t.Errorf("%+v: %v, hint %q", s, err, fault.Hint(err))
+			}
+			nothingHeld(t, d)
+		}
+	}
+}
+
 // TestLongHeads: a program that the kernels are not made for is refused, and nothing is held.
 func TestLongHeads(t *testing.T) {
 	t.Parallel()
