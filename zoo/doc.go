@@ -30,11 +30,13 @@
 //	models/NAME/VERSION.json          what is installed: a Record
 //	checkpoints/NAME/VERSION/         source files, whole or in part
 //	references/NAME/VERSION/          adopted reference values: reference.json and the folder that it names
+//	plugins/NAME/VERSION/             a plugin: plugin.json, a PluginRecord, and its program, read-only
 //	synthetic/NAME/                   a pack of random weights in a model's shapes, which the sdk makes
 //	state/stamps/HEX.json             which packs have been verified, and how their files looked
 //	state/receipts/HEX.json           receipts of packs in folders that cannot be written
 //	state/receipt.key                 the key that authenticates this machine's receipts
 //	locks/NAME@VERSION.lock           held by whoever fetches, converts or removes a release
+//	locks/.plugin-NAME.lock           held by whoever installs or removes a version of a plugin
 //	locks/.packs.lock                 held while packs and records appear or disappear
 //	tmp/                              what is not complete yet, or being deleted
 //

@@ -71,6 +71,10 @@ var tasks = map[string]func(s *zoo.Store) error{
 		}
 		return p.Close()
 	},
+	"plugin": func(s *zoo.Store) error {
+		_, err := installPlugin(s, os.Getenv(envDir), "fam", "1.0.0", "new program")
+		return err
+	},
 	"remove": func(s *zoo.Store) error { return s.Remove(context.Background(), "tiny", "1.0.0") },
 	// The road of an impatient crowd: whoever comes second finds the pack.
 	"pull if missing": func(s *zoo.Store) error {
