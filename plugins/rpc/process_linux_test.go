@@ -267,7 +267,7 @@ func TestHostKilled(t *testing.T) {
 	}
 	dir := t.TempDir()
 	host := exec.Command(path)
-	host.Env = append(os.Environ(), roleVariable+"="+hostRole, "ZOO_RPC_TEST_DIR="+dir)
+	host.Env = append(os.Environ(), roleVariable+"="+hostRole, "ZOO_RPC_TEST_DIR="+dir, "TMPDIR="+t.TempDir())
 	out, err := host.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
