@@ -6,6 +6,7 @@ import (
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu"
 	"github.com/zoo-sdk/zoo/backends/metal"
+	"github.com/zoo-sdk/zoo/plugins/gemma3"
 	"github.com/zoo-sdk/zoo/plugins/gemma4e2b"
 	"github.com/zoo-sdk/zoo/plugins/gemma4e4b"
 	"github.com/zoo-sdk/zoo/zoo"
@@ -13,7 +14,7 @@ import (
 
 // builtinPlugins lists the model families of this build.
 func builtinPlugins() []zoo.Plugin {
-	return []zoo.Plugin{gemma4e2b.New(), gemma4e4b.New()}
+	return []zoo.Plugin{gemma3.New(), gemma4e2b.New(), gemma4e4b.New()}
 }
 
 // builtinBackends lists the backends of this build; "auto" takes the first one

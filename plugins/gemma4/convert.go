@@ -147,7 +147,7 @@ func (in *input) convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRe
 // round to: of codes, which nothing rounds, it has nothing, and of floats the grid.
 func checkRecipe(cfg *Config, recipe map[string]string) (map[string]string, quant.Grid, error) {
 	if cfg.Quantization != nil {
-		return nil, "", packing.CheckCodesRecipe(recipe)
+		return nil, "", packing.CheckNoGrid(recipe)
 	}
 	return packing.ParseGrid(recipe)
 }

@@ -38,14 +38,14 @@ func ParseGrid(recipe map[string]string) (map[string]string, quant.Grid, error) 
 	return map[string]string{GridKey: name}, grid, nil
 }
 
-// CheckCodesRecipe checks the recipe of a checkpoint of codes, which nothing rounds: it has
+// CheckNoGrid checks the recipe of a checkpoint that nothing rounds, such as one of codes: it has
 // no key, or a [GridKey] of [GridNone], and none at all as the pack's identity has it.
-func CheckCodesRecipe(recipe map[string]string) error {
+func CheckNoGrid(recipe map[string]string) error {
 	if err := checkKeys(recipe); err != nil {
 		return err
 	}
 	if name := recipe[GridKey]; name != "" && name != GridNone {
-		return fault.WithHint(fmt.Errorf("recipe: grid %q is for checkpoints of floats; this one holds codes already: %w", shorten(name), fault.ErrUsage),
+		return fault.WithHint(fmt.Errorf("recipe: grid %q is for floats in safetensors; this checkpoint is taken over as it is: %w", shorten(name), fault.ErrUsage),
 			`leave the grid out, or give "none"`)
 	}
 	return nil
