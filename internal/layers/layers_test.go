@@ -32,7 +32,7 @@ var rows = [][]string{
 	{"backends/metal/metaltest", "zoo/packing", "zoo/golden"},
 	{"engine"},
 	{"gate"},
-	{"plugins/gemma3", "plugins/gemma4", "plugins/rpc/pluginpb"},
+	{"plugins/gemma3", "plugins/gemma4", "plugins/plugintest", "plugins/rpc/pluginpb"},
 	{"plugins/gemma4e2b", "plugins/gemma4e4b", "plugins/gemma4/gemma4test", "plugins/rpc"},
 	{"sdk"},
 	{"cmd/zoo/..."},

@@ -1,0 +1,11 @@
+//go:build unix
+
+package plugintest_test
+
+import (
+	"os"
+	"syscall"
+)
+
+// pause stops a process without ending it.
+var pause os.Signal = syscall.SIGSTOP
