@@ -3,6 +3,8 @@ package sdk
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/zoo-sdk/zoo/quant"
 )
 
 // TestCountCodes holds the count of whole words against that of single codes.
@@ -43,5 +45,29 @@ func TestFamilyOf(t *testing.T) {
 		if got := familyOf(name); got != want {
 			t.Errorf("%q is of family %q, want %q", name, got, want)
 		}
+	}
+}
+
+// TestChunkCodes changes a minimum of a block, which is no code and counts as a scale.
+func TestChunkCodes(t *testing.T) {
+	t.Parallel()
+	m := quant.Matrix{Format: quant.Int4x32Min, Layout: quant.Blocks, Rows: 16, Cols: 64}
+	var packs [2][]byte
+	for i := range packs {
+		codes, numbers := make([][]byte, m.Rows), make([]float32, m.Rows*m.NumScales())
+		for r := range codes {
+			codes[r] = make([]byte, m.CodeBytes())
+		}
+		for n := range numbers {
+			numbers[n] = 1 + float32(n)
+		}
+		numbers[5*m.NumScales()+3] += float32(i) // the minimum of the second group of row 5
+		packs[i] = make([]byte, m.SizeBytes())
+		quant.PackBlock(packs[i], m, codes, numbers)
+	}
+	c := chunk{pair: pair{a: &rowsOf{Matrix: m, data: packs[0]}, b: &rowsOf{Matrix: m, data: packs[1]}}, to: m.Rows}
+	var got tally
+	if c.codes(&got); got.codes != 0 || got.scales != 1 {
+		t.Errorf("%d codes and %d scales differ, want 0 and 1", got.codes, got.scales)
 	}
 }

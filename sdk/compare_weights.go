@@ -419,7 +419,7 @@ func (t *tally) add(a, b float64) {
 	t.sum += float64(d * d)
 }
 
-// codes compares the codes and the scales of a chunk that lies alike in both packs.
+// codes compares the codes, the scales and the minimums of a chunk that lies alike in both packs.
 func (c chunk) codes(t *tally) {
 	from, to := c.bytes()
 	unit, codeBytes, lanes := c.a.RowBytes(), c.a.CodeBytes(), 1
@@ -429,7 +429,7 @@ func (c chunk) codes(t *tally) {
 	for ; from < to; from += unit {
 		a, b := c.a.data[from:from+unit], c.b.data[from:from+unit]
 		t.codes += countCodes(a[:codeBytes], b[:codeBytes], c.a.Bits)
-		for i := range c.a.Groups() * lanes {
+		for i := range c.a.NumScales() * lanes {
 			t.scale(scaleAt(a[codeBytes:], c.a.Scale, i), scaleAt(b[codeBytes:], c.a.Scale, i))
 		}
 	}
