@@ -17,6 +17,7 @@ import (
 	"github.com/zoo-sdk/zoo/download"
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
 	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/plugins/rpc"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
@@ -25,11 +26,12 @@ const maxCatalogFileBytes = 64 << 20
 
 // Zoo is a store with a catalog, plugins and backends: everything that can be
 // done with models before and beside running them. Its methods may be called by
-// many goroutines, and many processes may use one store.
+// many goroutines, and many processes may use one store. [Zoo.Close] ends what installed
+// plugins have running.
 type Zoo struct {
 	set      settings
 	store    *zoo.Store
-	registry *zoo.Registry
+	registry *roster
 	backends []backends.Backend
 	// catalog parses on first use: opening what is installed needs no catalog.
 	catalog func() (*catalog.Catalog, error)
@@ -53,12 +55,13 @@ func newZoo(set settings, plugins []zoo.Plugin, devices []backends.Backend) (*Zo
 		return nil, err
 	}
 	set.events = set.events.serial()
+	models := sync.OnceValues(func() (*catalog.Catalog, error) { return loadCatalog(set.catalogFile) })
 	return &Zoo{
 		set:      set,
 		store:    store,
-		registry: registry,
+		registry: &roster{builtin: registry, store: store, logger: set.logger, catalog: models, clients: make(map[pinned]*rpc.Client)},
 		backends: devices,
-		catalog:  sync.OnceValues(func() (*catalog.Catalog, error) { return loadCatalog(set.catalogFile) }),
+		catalog:  models,
 	}, nil
 }
 
@@ -109,7 +112,7 @@ func loadCatalog(file string) (*catalog.Catalog, error) {
 	return overlay(own, builtin), nil
 }
 
-// overlay returns the models of both catalogs. A name or alias of above hides the same one below.
+// overlay returns the models and plugins of both catalogs. A name or alias of above hides the same one below.
 func overlay(above, below *catalog.Catalog) *catalog.Catalog {
 	taken := make(map[string]bool)
 	for _, m := range above.Models {
@@ -127,7 +130,14 @@ func overlay(above, below *catalog.Catalog) *catalog.Catalog {
 		models = append(models, m)
 	}
 	slices.SortFunc(models, func(a, b catalog.Model) int { return cmp.Compare(a.Name, b.Name) })
-	return &catalog.Catalog{Models: models}
+	plugins := slices.Clone(above.Plugins)
+	for _, p := range below.Plugins {
+		if above.FindPlugin(p.Name) == nil {
+			plugins = append(plugins, p)
+		}
+	}
+	slices.SortFunc(plugins, func(a, b catalog.Plugin) int { return cmp.Compare(a.Name, b.Name) })
+	return &catalog.Catalog{Models: models, Plugins: plugins}
 }
 
 // readAtMost reads a file of the user's that should be small. Errors match

@@ -88,7 +88,7 @@ func (c *comparison) tokens(ctx context.Context) (list []ComparePrompt, problem 
 func (c *comparison) prompts(ctx context.Context) (prompts []string, problem string, err error) {
 	for _, s := range c.sides {
 		if s.plugin == nil {
-			_, _, err := c.zoo.registry.Find(ctx, madeBy(s.pack.Manifest().Plugin))
+			_, err := c.zoo.registry.Describe(ctx, madeBy(s.pack.Manifest().Plugin))
 			return nil, fmt.Sprintf("%s cannot be run: %v", s.name, err), context.Cause(ctx)
 		}
 	}

@@ -74,6 +74,9 @@ func (z *Zoo) Convert(ctx context.Context, o ConvertOptions) (*Converted, error)
 	if err != nil {
 		return nil, fmt.Errorf("convert %q: %w", o.Checkpoint, err)
 	}
+	if err := checkMaker(stage, about); err != nil {
+		return nil, err
+	}
 	made, err := z.inspect(ctx, stage)
 	if err != nil {
 		return nil, err

@@ -90,10 +90,16 @@ func (z *Zoo) Doctor(ctx context.Context) (*Diagnosis, error) {
 	} else {
 		d.Models = len(models.Models)
 	}
-	if plugins, err := z.registry.All(ctx); err != nil {
+	plugins, err := z.registry.candidates(ctx)
+	if err != nil {
 		problem(err)
-	} else {
-		d.Plugins = plugins
+	}
+	for _, c := range plugins {
+		if c.problem != nil {
+			problem(c.problem)
+			continue
+		}
+		d.Plugins = append(d.Plugins, c.about)
 	}
 	chosen, err := chooseBackend(z.backends, AutoBackend)
 	if err != nil {

@@ -151,7 +151,7 @@ func (z *Zoo) readReference(ctx context.Context, set settings, r *zoo.Record) (d
 		return "", nil, atomicfile.MapError(os.TempDir(), err)
 	}
 	release = func() { _ = os.RemoveAll(dir) }
-	if err := z.fetchReference(ctx, set, *r.Release.Reference, dir); err != nil {
+	if err := z.fetchSource(ctx, set, *r.Release.Reference, dir); err != nil {
 		release()
 		return "", nil, err
 	}

@@ -93,7 +93,7 @@ func (z *Zoo) entry(ctx context.Context, models *catalog.Catalog, release *catal
 	for _, f := range files {
 		e.DownloadBytes += f.SizeBytes
 	}
-	if _, _, err := z.registry.Find(ctx, plugin); err != nil {
+	if _, err := z.registry.Describe(ctx, plugin); err != nil {
 		e.Problem = err.Error()
 	}
 	return e
@@ -119,7 +119,7 @@ func (z *Zoo) standing(ctx context.Context, record *zoo.Record) (packBytes int64
 // verdict returns the receipt of a pack, if it counts, and how it did at its gate.
 func (z *Zoo) verdict(ctx context.Context, pack *zoo.Pack) (*zoo.Receipt, string) {
 	runner := pack.Manifest().Plugin
-	if _, about, err := z.registry.Find(ctx, madeBy(runner)); err == nil {
+	if about, err := z.registry.Describe(ctx, madeBy(runner)); err == nil {
 		runner = pluginID(about)
 	}
 	receipt, state, err := z.store.ReadReceipt(pack, runner)
@@ -260,7 +260,7 @@ func (z *Zoo) Show(ctx context.Context, name string) (*Details, error) {
 	}
 	d := &Details{Name: release.Model, Model: z.modelDetails(models, release, t.record)}
 	if t.record == nil {
-		if _, _, err := z.registry.Find(ctx, release.Plugin); err != nil {
+		if _, err := z.registry.Describe(ctx, release.Plugin); err != nil {
 			d.Problem = err.Error()
 		}
 		return d, nil

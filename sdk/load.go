@@ -38,6 +38,7 @@ func OpenContext(ctx context.Context, name string, opts ...Option) (*Model, erro
 	if err != nil {
 		return nil, err
 	}
+	defer z.Close() // a model that is open needs no plugin
 	return z.Open(ctx, name)
 }
 

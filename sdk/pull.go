@@ -181,6 +181,9 @@ func (p *puller) make(ctx context.Context) (*zoo.Pack, *zoo.Record, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("convert %s@%s: %w", p.release.Model, p.release.Version, err)
 	}
+	if err := checkMaker(stage, p.about); err != nil {
+		return nil, nil, err
+	}
 	pack, err := p.lock.Commit(ctx, stage, *record, func(done, total int64) { p.set.events.Verify("new pack", done, total) })
 	if err != nil {
 		return nil, nil, err
@@ -292,11 +295,11 @@ func (z *Zoo) publishedReference(ctx context.Context, set settings, lock *zoo.Lo
 		return "", err
 	}
 	dir = filepath.Join(dir, referenceDir)
-	return dir, z.fetchReference(ctx, set, *record.Release.Reference, dir)
+	return dir, z.fetchSource(ctx, set, *record.Release.Reference, dir)
 }
 
-// fetchReference brings the files of a reference source into dir.
-func (z *Zoo) fetchReference(ctx context.Context, set settings, source catalog.Source, dir string) error {
+// fetchSource brings the files of a source into dir.
+func (z *Zoo) fetchSource(ctx context.Context, set settings, source catalog.Source, dir string) error {
 	origins, err := set.origins()
 	if err != nil {
 		return err

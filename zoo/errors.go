@@ -147,8 +147,8 @@ func (e *PackDigestError) Hint() string {
 	return fmt.Sprintf("run `zoo rm %[1]s` and then `zoo pull %[1]s`; if it happens again, report it", e.Model)
 }
 
-// MissingPluginError reports that no plugin of this build satisfies a reference. It
-// matches [ErrNotFound].
+// MissingPluginError reports that no plugin, built in or installed, satisfies a
+// reference. It matches [ErrNotFound].
 type MissingPluginError struct {
 	// Name and Constraint are what was asked for.
 	Name, Constraint string
@@ -168,12 +168,12 @@ func (e *MissingPluginError) Error() string {
 // Is reports whether target is ErrNotFound.
 func (e *MissingPluginError) Is(target error) bool { return target == fault.ErrNotFound }
 
-// Hint says what this build has.
+// Hint says what there is.
 func (e *MissingPluginError) Hint() string {
 	if len(e.Have) == 0 {
-		return fmt.Sprintf("this build has no plugin %s; use a version of zoo that has it", e.Name)
+		return fmt.Sprintf("this build has no plugin %[1]s, and none is installed; install it with `zoo plugin install %[1]s` or from a file, or use a version of zoo that has it", e.Name)
 	}
-	return fmt.Sprintf("this build has %s %s; use a version of zoo that has %s", e.Name, strings.Join(e.Have, ", "), e.Constraint)
+	return fmt.Sprintf("there is %s %s; install a version that satisfies %s, or use a version of zoo that has it", e.Name, strings.Join(e.Have, ", "), e.Constraint)
 }
 
 // NotInstalledError reports a model, or a version of one, that is not in the store.

@@ -99,6 +99,9 @@ func (e *PluginError) Hint() string {
 // pluginName returns the name of the folder of a plugin's version in the store.
 func pluginName(name, version string) string { return path.Join(pluginsDir, name, version) }
 
+// PluginDir returns the folder of a plugin's version in the store, whether it is there or not.
+func (s *Store) PluginDir(name, version string) string { return s.path(pluginName(name, version)) }
+
 // programName returns the name of a plugin's program in its folder.
 func programName(name string) string {
 	if runtime.GOOS == "windows" {

@@ -49,7 +49,7 @@ func TestRegistryFind(t *testing.T) {
 		{"a", "", "2.0.0"},
 		{"a", ">=3.0.0-0", "3.0.0-rc.1"},
 		{"b", "*", "1.0.0"},
-		{"a", "^4", "this build has a 3.0.0-rc.1, 2.0.0, 1.10.0, 1.2.0"},
+		{"a", "^4", "there is a 3.0.0-rc.1, 2.0.0, 1.10.0, 1.2.0"},
 		{"c", "^1", "this build has no plugin c"},
 	}
 	for _, tt := range tests {
