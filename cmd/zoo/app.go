@@ -33,6 +33,8 @@ type app struct {
 	// colour and live say whether standard error takes colours and moving bars.
 	colour, live bool
 	progress     *progress
+	// opened is what is closed when the command ends.
+	opened []*sdk.Zoo
 }
 
 // globalFlags hold for all commands.
@@ -60,6 +62,9 @@ func run(args []string, s streams) int {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	err := root.ExecuteContext(ctx)
+	for _, z := range a.opened {
+		err = errors.Join(err, z.Close())
+	}
 	a.progress.end()
 	return a.report(interrupted(ctx, err))
 }
@@ -145,7 +150,11 @@ func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
 	if a.global.offline {
 		opts = append(opts, sdk.WithOffline())
 	}
-	return sdk.New(append(opts, more...)...)
+	z, err := sdk.New(append(opts, more...)...)
+	if err == nil {
+		a.opened = append(a.opened, z)
+	}
+	return z, err
 }
 
 // note prints one line on standard error unless it is to be quiet.

@@ -70,7 +70,7 @@ failed, 6 network, 7 no space, 8 not permitted, 130 interrupted.`,
 	root.AddCommand(
 		a.runCommand(), a.pullCommand(), a.planCommand(), a.listCommand(), a.showCommand(), a.rmCommand(),
 		a.verifyCommand(), a.gateCommand(), a.convertCommand(),
-		a.benchCommand(), a.doctorCommand(), a.versionCommand(),
+		a.benchCommand(), a.doctorCommand(), a.pluginCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -35,6 +35,9 @@ func (c cleaned) Run() int {
 	if dir, _ := sharedStore(); dir != "" {
 		_ = os.RemoveAll(dir)
 	}
+	if pluginsDir != "" {
+		_ = os.RemoveAll(pluginsDir)
+	}
 	return code
 }
 
@@ -61,6 +64,7 @@ var sharedStore = sync.OnceValues(func() (string, error) {
 //	flip FILE OFFSET        invert a bit of the file that a pattern names
 //	await FILE BYTES        wait until a file that a pattern names has this size
 //	floats DIR              copy a small checkpoint of floats, in shards, to DIR
+//	plugins                 build tinyfam-1.0.0 and 1.1.0, plugins, and catalogs of them
 //	hub MODE                serve the demo as hub/demo at HF_ENDPOINT; see fakeHub
 //	asked TEXT              the hub was asked for something with this in it
 //	nobody zoo ARG...       run as a user who may not write the store; exits 8 if negated
@@ -89,6 +93,7 @@ func TestScripts(t *testing.T) {
 			"floats":     floatsCommand,
 			"flip":       flipCommand,
 			"await":      awaitCommand,
+			"plugins":    pluginsCommand,
 			"hub":        hubCommand,
 			"asked":      askedCommand,
 			"nobody":     nobodyCommand,
@@ -182,7 +187,7 @@ func hubCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if hub.server == nil {
 		files, err := catalog.Embedded("demo")
 		ts.Check(err)
-		hub.start(map[string]fs.FS{"hub/demo": files, shardedRepository: os.DirFS(tinyFloats)})
+		hub.start(map[string]fs.FS{"hub/demo": files, shardedRepository: os.DirFS(tinyFloats), pluginRepository: plugins{}})
 		ts.Defer(hub.server.Close)
 		ts.Setenv("HF_ENDPOINT", hub.server.URL)
 		ts.Check(os.WriteFile(ts.MkAbs("catalog.yaml"), []byte(hubCatalog), 0o644))

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zoo-sdk/zoo/sdk"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// pluginCommand returns `zoo plugin` with its commands.
+func (a *app) pluginCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plugin",
+		Short: "List, install and remove the plugins that models are run with",
+		Long: `A plugin knows one family of models: which files to fetch, how to make a pack of
+them, and how to run it. Some are built in. Those of others are programs of their
+own, which are kept in the store (plugins/NAME/VERSION in ZOO_HOME) and started when
+they are needed, without your tokens and the rest of your environment. They run
+with your rights: install those of people whom you trust.
+
+A model names its plugin with a version constraint. The newest version that
+satisfies it is taken, built in or installed.`,
+		GroupID: groupMachine,
+		Args:    a.noSuchPluginCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.pluginListCommand(), a.pluginInstallCommand(), a.pluginRmCommand())
+	return cmd
+}
+
+// noSuchPluginCommand refuses arguments that name no command.
+func (a *app) noSuchPluginCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := &usageError{fmt.Sprintf("no command of zoo plugin is named %q", args[0]), "`zoo plugin --help` lists them"}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		err.hint = "did you mean `zoo plugin " + strings.Join(near, "` or `zoo plugin ") + "`?"
+	}
+	return err
+}
+
+// pluginListCommand returns `zoo plugin list`.
+func (a *app) pluginListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the plugins, and say which are taken and why",
+		Long: `list shows the plugins that are built in, those that are installed and those that
+the catalog has. A plugin that is "taken" is the newest that can be used, or the
+newest that the constraint of a model allows; MODELS are the models that are run
+with it. One that is "passed over" works, but there is a better one; one that is
+"unusable" is damaged, or not made for this machine or this zoo; "available" is
+what can be installed. Programs are read through, and none is started.`,
+		Example: `  zoo plugin list
+  zoo plugin list --json`,
+		Args: args(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			z, err := a.zoo()
+			if err != nil {
+				return err
+			}
+			entries, err := z.Plugins(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(entries)
+			}
+			return a.table(func(w io.Writer) {
+				fmt.Fprintln(w, "NAME\tVERSION\tORIGIN\tSTATE\tWHY\tMODELS")
+				for _, e := range entries {
+					models := "-"
+					if len(e.Models) > 0 {
+						models = strings.Join(e.Models, ", ")
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Name, e.Version, e.Origin, e.State, e.Why, models)
+				}
+			})
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// installedPlugin is what `zoo plugin install` prints as JSON.
+type installedPlugin struct {
+	zoo.PluginRecord
+	Path string `json:"path"`
+}
+
+// pluginInstallCommand returns `zoo plugin install`.
+func (a *app) pluginInstallCommand() *cobra.Command {
+	var from string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "install NAME[@CONSTRAINT] | --from FILE",
+		Short: "Install a plugin of the catalog, or one that you have as a file",
+		Long: `install puts a plugin into the store. With a name it is the newest version in the
+catalog that satisfies the constraint and that this machine can run: the program is
+fetched from the hub and held against the size and the sha256 in the catalog. With
+--from it is the program in a file, under the name and the version that it says
+itself; its sha256 is recorded. Either is started once, to ask who it is, and checked
+each time that it is started later.`,
+		Example: `  zoo plugin install gemma3
+  zoo plugin install gemma3@^1.2
+  zoo plugin install --from ./gemma3`,
+		Args: func(cmd *cobra.Command, list []string) error {
+			if cmd.Flags().Changed("from") {
+				return args(0, 0, "no name beside --from, since the program says its name,")(cmd, list)
+			}
+			return args(1, 1, "the name of a plugin, or --from FILE,")(cmd, list)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			z, err := a.zoo()
+			if err != nil {
+				return err
+			}
+			var p *zoo.StoredPlugin
+			if cmd.Flags().Changed("from") {
+				p, err = z.InstallPluginFile(cmd.Context(), from)
+			} else {
+				p, err = z.InstallPlugin(cmd.Context(), args[0])
+			}
+			a.progress.end()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(installedPlugin{p.PluginRecord, p.Path})
+			}
+			a.note("%s plugin %s %s: %s, sha256 %s", a.style(styleGood, "installed"), p.Name, p.Version, size(p.SizeBytes), p.SHA256)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "program to install, in place of one of the catalog")
+	_ = cmd.MarkFlagFilename("from")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// pluginRmCommand returns `zoo plugin rm`.
+func (a *app) pluginRmCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "rm NAME[@CONSTRAINT]...",
+		Aliases: []string{"remove"},
+		Short:   "Remove installed plugins",
+		Long: `rm removes the newest installed version of each plugin that satisfies the constraint,
+damaged or not. Packs that it made stay, and are run by other versions that can.`,
+		Example: `  zoo plugin rm gemma3
+  zoo plugin rm gemma3@1.0.0`,
+		Args:              args(1, -1, "the name of a plugin"),
+		ValidArgsFunction: a.pluginNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			z, err := a.zoo()
+			if err != nil {
+				return err
+			}
+			for _, name := range args {
+				id, err := z.RemovePlugin(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				a.note("removed plugin %s %s", id.Name, id.Version)
+			}
+			return nil
+		},
+	}
+	return cmd
+}
+
+// pluginNames completes with the names of installed plugins.
+func (a *app) pluginNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if err := a.configure(cmd); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	z, err := a.zoo()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	entries, err := z.Plugins(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []cobra.Completion
+	for _, e := range entries {
+		if e.Origin == sdk.PluginInstalled {
+			names = append(names, cobra.CompletionWithDesc(e.Name+"@"+e.Version, e.Title))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// pluginRepository is the repository in which the hub has the plugins of tests.
+const pluginRepository = "makers/tinyfam"
+
+// pluginVersions are the versions of the plugin of tests.
+var pluginVersions = []string{"1.0.0", "1.1.0"}
+
+// pluginsDir is the folder that builtPlugins has made, or "".
+var pluginsDir string
+
+// builtPlugins builds the plugin of tests in all its versions, and returns the folder
+// of the programs.
+var builtPlugins = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "zoo-cmd-plugins-"); err != nil {
+		return "", err
+	}
+	pluginsDir = dir
+	for _, v := range pluginVersions {
+		cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+v, "-o", filepath.Join(dir, pluginProgram(v)), "../../sdk/testdata/plugin")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("build the plugin of tests: %w\n%s", err, out)
+		}
+	}
+	return dir, nil
+})
+
+// pluginProgram names the program of a version.
+func pluginProgram(version string) string {
+	name := "tinyfam-" + version
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	return name
+}
+
+// pluginCatalog lists a model of the plugin of tests, whose version 1.0.0 is there for
+// this machine, and 1.2.0 for another. The digest is that of 1.0.0.
+const pluginCatalog = `schema: 1
+models:
+  - name: tiny
+    title: The demo as a model of another family
+    releases:
+      - version: 1.0.0
+        plugin: {name: tinyfam, constraint: ^1}
+        licence: {spdx: MIT, url: "https://example.org/licence"}
+        source:
+          kind: embedded
+          repository: demo
+          files:
+            - path: config.json
+            - path: generation_config.json
+            - path: tokenizer.json
+            - path: tokenizer_config.json
+            - path: chat_template.jinja
+            - path: model.safetensors
+plugins:
+  - name: tinyfam
+    title: A family of tests
+    licence: {spdx: Apache-2.0, url: "https://example.org/licence"}
+    versions:
+      - version: 1.0.0
+        protocol: 1
+        binaries:
+          - os: OS
+            arch: ARCH
+            source: {kind: hub, repository: makers/tinyfam, revision: main, files: [{path: PATH, size: SIZE, sha256: SHA256}]}
+      - version: 1.2.0
+        protocol: 1
+        binaries:
+          - os: plan9
+            arch: mips
+            source: {kind: hub, repository: makers/tinyfam, revision: main, files: [{path: PATH, size: SIZE, sha256: SHA256}]}
+`
+
+// pluginsCommand copies the programs of the plugin of tests into the script's folder,
+// and writes family.yaml, which is [pluginCatalog], and wrong.yaml, which has another digest.
+func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
+	dir, err := builtPlugins()
+	ts.Check(err)
+	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(dir)))
+	name := pluginProgram(pluginVersions[0])
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	ts.Check(err)
+	for file, sum := range map[string]string{"family.yaml": fmt.Sprintf("%x", sha256.Sum256(data)), "wrong.yaml": strings.Repeat("0", 64)} {
+		text := strings.NewReplacer("OS", runtime.GOOS, "ARCH", runtime.GOARCH, "PATH", name, "SIZE", fmt.Sprint(len(data)), "SHA256", sum).Replace(pluginCatalog)
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+	}
+}
+
+// plugins is what the hub has in pluginRepository, which is built when it is asked for.
+type plugins struct{}
+
+// Open implements fs.FS.
+func (plugins) Open(name string) (fs.File, error) {
+	dir, err := builtPlugins()
+	if err != nil {
+		return nil, errors.Join(fs.ErrNotExist, err)
+	}
+	return os.DirFS(dir).Open(name)
+}
