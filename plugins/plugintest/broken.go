@@ -151,6 +151,17 @@ func (s *suite) noPack(rule Rule, call, dir string) {
 	}
 }
 
+// wholeOrNone checks that a folder holds a sound pack or none: a process may have been
+// stopped when it had made one, and had not said so.
+func (s *suite) wholeOrNone(ctx context.Context, rule Rule, call, dir string) {
+	if !exists(filepath.Join(dir, zoo.DigestFile)) {
+		return
+	}
+	if pack := s.openPack(ctx, rule, call, dir); pack != nil {
+		_ = pack.Close()
+	}
+}
+
 // runBad asks for the programs of packs that lack something or hold something else.
 func (s *suite) runBad(ctx context.Context) error {
 	if s.program == nil {

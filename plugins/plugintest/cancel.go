@@ -131,8 +131,10 @@ func (s *suite) cancelled(ctx, ending context.Context, m method, call string) (d
 	}
 	switch {
 	case !m.writes:
-	case err != nil:
+	case err != nil && s.o.Process == nil:
 		s.noPack(RuleCancel, call, dir)
+	case err != nil:
+		s.wholeOrNone(ctx, RuleCancel, call, dir)
 	case before: // which is reported by itself
 	default:
 		if pack := s.openPack(ctx, RuleCancel, call, dir); pack != nil {

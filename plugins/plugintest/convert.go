@@ -180,6 +180,9 @@ func (s *suite) same(ctx context.Context, rule Rule, call, dir string) {
 	}
 }
 
+// processors is held while the number of processors is changed, which is the whole program's.
+var processors sync.Mutex
+
 // convertOtherwise converts on another number of processors, in the process of the plugin.
 func (s *suite) convertOtherwise(again func(call string, p zoo.Plugin, change func(req *zoo.ConvertRequest) error) error) error {
 	procs := 1
@@ -189,6 +192,8 @@ func (s *suite) convertOtherwise(again func(call string, p zoo.Plugin, change fu
 	call := fmt.Sprintf("on %d processors", procs)
 	nothing := func(*zoo.ConvertRequest) error { return nil }
 	if s.o.Process == nil {
+		processors.Lock()
+		defer processors.Unlock()
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 		return again(call, s.plugin, nothing)
 	}

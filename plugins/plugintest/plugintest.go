@@ -43,8 +43,9 @@ type Options struct {
 	Prompt time.Duration
 	// Process is given for a plugin in a process of its own.
 	Process *Process
-	// Begin, if set, is told each part of the suite when it begins.
-	Begin func(part string)
+	// Part, if set, is told each part of the suite before it begins, and says whether it
+	// is to be run. Without "convert" there is no pack for later parts.
+	Part func(part string) bool
 }
 
 // Process is what the suite can do to the process of a plugin.
@@ -64,7 +65,8 @@ type Process struct {
 
 // Test returns nil, or every way found in which a plugin differs from the contract, as
 // [Finding]s. Options that cannot be used are fault.ErrUsage; when ctx ends, its cause is
-// returned with what was found so far.
+// returned with what was found so far. In between it changes GOMAXPROCS for a while, if the
+// plugin is in this process.
 func Test(ctx context.Context, p zoo.Plugin, o Options) (err error) {
 	if p == nil {
 		return fmt.Errorf("%w: there is no plugin to check", fault.ErrUsage)
@@ -182,8 +184,8 @@ func (s *suite) run(ctx context.Context) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if s.o.Begin != nil {
-			s.o.Begin(part.name)
+		if s.o.Part != nil && !s.o.Part(part.name) {
+			continue
 		}
 		if err := part.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)

@@ -68,9 +68,7 @@ func (s *suite) crash(ctx context.Context) error {
 				begun <- struct{}{}
 				errs[j] = s.work(ctx, call, dir)
 				around(call)
-				if errs[j] != nil && s.pack != nil {
-					s.noPack(RuleCrash, call, dir)
-				}
+				s.wholeOrNone(ctx, RuleCrash, call, dir)
 				_ = os.RemoveAll(filepath.Dir(dir))
 			})
 		}

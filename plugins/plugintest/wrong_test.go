@@ -1,0 +1,318 @@
+package plugintest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/checkpoint"
+	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/plugins/plugintest"
+	"github.com/zoo-sdk/zoo/program"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// wrong is the sound plugin with one method that is not.
+type wrong struct {
+	sound
+	describe   func(ctx context.Context) (zoo.Description, error)
+	fetch      func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error)
+	convert    func(ctx context.Context, req zoo.ConvertRequest) error
+	gate       func(ctx context.Context, req zoo.GateRequest) (*zoo.Reference, error)
+	run        func(ctx context.Context, req zoo.RunRequest) (*program.Program, error)
+	synthesize func(ctx context.Context, req zoo.SynthesizeRequest) error
+	estimate   func(ctx context.Context, req zoo.EstimateRequest) (zoo.Estimate, error)
+}
+
+// Describe implements zoo.Plugin.
+func (w wrong) Describe(ctx context.Context) (zoo.Description, error) {
+	if w.describe != nil {
+		return w.describe(ctx)
+	}
+	return w.sound.Describe(ctx)
+}
+
+// Fetch implements zoo.Plugin.
+func (w wrong) Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
+	if w.fetch != nil {
+		return w.fetch(ctx, req)
+	}
+	return w.sound.Fetch(ctx, req)
+}
+
+// Convert implements zoo.Plugin.
+func (w wrong) Convert(ctx context.Context, req zoo.ConvertRequest) (zoo.Conversion, error) {
+	if w.convert != nil {
+		return zoo.Conversion{}, w.convert(ctx, req)
+	}
+	return w.sound.Convert(ctx, req)
+}
+
+// Gate implements zoo.Plugin.
+func (w wrong) Gate(ctx context.Context, req zoo.GateRequest) (*zoo.Reference, error) {
+	if w.gate != nil {
+		return w.gate(ctx, req)
+	}
+	return w.sound.Gate(ctx, req)
+}
+
+// Run implements zoo.Plugin.
+func (w wrong) Run(ctx context.Context, req zoo.RunRequest) (*program.Program, error) {
+	if w.run != nil {
+		return w.run(ctx, req)
+	}
+	return w.sound.Run(ctx, req)
+}
+
+// Synthesize implements zoo.Synthesizer.
+func (w wrong) Synthesize(ctx context.Context, req zoo.SynthesizeRequest) error {
+	if w.synthesize != nil {
+		return w.synthesize(ctx, req)
+	}
+	return w.sound.Synthesize(ctx, req)
+}
+
+// Estimate implements zoo.Estimator.
+func (w wrong) Estimate(ctx context.Context, req zoo.EstimateRequest) (zoo.Estimate, error) {
+	if w.estimate != nil {
+		return w.estimate(ctx, req)
+	}
+	return w.sound.Estimate(ctx, req)
+}
+
+// described is sound with another description.
+func described(change func(d *zoo.Description)) wrong {
+	return wrong{describe: func(ctx context.Context) (zoo.Description, error) {
+		d, err := sound{}.Describe(ctx)
+		change(&d)
+		return d, err
+	}}
+}
+
+// planned is sound with another plan.
+func planned(change func(files []catalog.File) []catalog.File) wrong {
+	return wrong{fetch: func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
+		plan, err := sound{}.Fetch(ctx, req)
+		if err == nil {
+			plan.Files = change(plan.Files)
+		}
+		return plan, err
+	}}
+}
+
+// converted is sound, and then something more.
+func converted(after func(req zoo.ConvertRequest, err error) error) wrong {
+	return wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
+		_, err := sound{}.Convert(ctx, req)
+		return after(req, err)
+	}}
+}
+
+// constant is sound with a constant in the pack, which depends on the request.
+func constant(value func(req zoo.ConvertRequest) float32) wrong {
+	return wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
+		return convert(ctx, id, req, map[string]float32{"constant": value(req)})
+	}}
+}
+
+// recorded is sound with another program.
+func recorded(change func(p *program.Program)) wrong {
+	return wrong{run: func(ctx context.Context, req zoo.RunRequest) (*program.Program, error) {
+		p, err := sound{}.Run(ctx, req)
+		if err == nil {
+			change(p)
+		}
+		return p, err
+	}}
+}
+
+// gated is sound with other reference values, or another error.
+func gated(change func(ref *zoo.Reference, err error) (*zoo.Reference, error)) wrong {
+	return wrong{gate: func(ctx context.Context, req zoo.GateRequest) (*zoo.Reference, error) {
+		return change(sound{}.Gate(ctx, req))
+	}}
+}
+
+// progressed is sound with other progress.
+func progressed(change func(report func(done, total int64)) func(done, total int64)) wrong {
+	return wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
+		if req.Progress != nil {
+			req.Progress = change(req.Progress)
+		}
+		_, err := sound{}.Convert(ctx, req)
+		return err
+	}}
+}
+
+// estimated is sound with another estimate.
+func estimated(change func(e *zoo.Estimate)) wrong {
+	return wrong{estimate: func(ctx context.Context, req zoo.EstimateRequest) (zoo.Estimate, error) {
+		e, err := sound{}.Estimate(ctx, req)
+		if err == nil {
+			change(&e)
+		}
+		return e, err
+	}}
+}
+
+// openFetch is sound, but reads the index as it lies there.
+func openFetch(ctx context.Context, req zoo.FetchRequest, check func(names []string, err error) error) (zoo.FetchPlan, error) {
+	plan, err := sound{}.Fetch(ctx, zoo.FetchRequest{Release: req.Release})
+	if err != nil || req.Dir == "" {
+		return plan, err
+	}
+	data, err := os.ReadFile(filepath.Join(req.Dir, checkpoint.IndexFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return plan, nil
+	}
+	if err != nil {
+		return plan, fmt.Errorf("%w: %w", fault.ErrIntegrity, err)
+	}
+	var index struct {
+		Map map[string]string `json:"weight_map"`
+	}
+	err = json.Unmarshal(data, &index)
+	var names []string
+	for _, name := range index.Map {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if err := check(names, err); err != nil {
+		return plan, fmt.Errorf("%w: %w", fault.ErrIntegrity, err)
+	}
+	return req.Plan(append([]string{zoo.ConfigFile, "tokenizer.json", checkpoint.IndexFile}, names...)...), nil
+}
+
+// numbered passes the number of the call on.
+func numbered(change func(d *zoo.Description, n int)) func(d *zoo.Description) {
+	return func(d *zoo.Description) { change(d, int(turn.Add(1))) }
+}
+
+// tested reports whether a part of the suite is needed to find what breaks a rule.
+func tested(rule plugintest.Rule, part string) bool {
+	if rule == plugintest.RuleOutside || part == "describe" {
+		return true
+	}
+	needs := map[plugintest.Rule][]string{
+		plugintest.RuleDescribe: {}, plugintest.RuleDescribeSame: {},
+		plugintest.RulePanics: {"fetch"}, plugintest.RuleFetch: {"fetch"}, plugintest.RuleFetchSame: {"fetch"}, plugintest.RuleFetchPins: {"fetch"},
+		plugintest.RuleFetchEnds: {"fetch"}, plugintest.RuleFetchHostile: {"fetch"}, plugintest.RuleFetchEnough: {"fetch", "convert", "convert again"},
+		plugintest.RuleConvert: {"convert"}, plugintest.RulePack: {"convert"}, plugintest.RuleProgress: {"convert"},
+		plugintest.RuleConvertSame: {"convert", "convert again"}, plugintest.RuleConvertFolder: {"convert", "convert again"},
+		plugintest.RuleCancelled: {"convert", "cancel"}, plugintest.RuleCancel: {"convert", "cancel"}, plugintest.RuleTogether: {"convert", "calls at the same time"},
+		plugintest.RuleCrash: {"crash and hang"}, plugintest.RuleHang: {"crash and hang"}, plugintest.RuleSkew: {"crash and hang"},
+	}
+	parts, ok := needs[rule]
+	if !ok {
+		parts = []string{"convert", "convert what is broken", "run", "run bad packs", "gate", "gate what is broken", "synthesize", "estimate"}
+		if !slices.Contains([]plugintest.Rule{plugintest.RuleErrors, plugintest.RuleHints, plugintest.RuleConvertBroken}, rule) {
+			parts = slices.Delete(parts, 1, 2)
+		}
+	}
+	return slices.Contains(parts, part)
+}
+
+// TestWrong holds plugins that break a rule each to the contract.
+func TestWrong(t *testing.T) {
+	options := soundOptions(t)
+	for rule, trials := range wrongs() {
+		for name, tt := range trials {
+			t.Run(fmt.Sprintf("%s/%s", rule, name), func(t *testing.T) {
+				t.Parallel()
+				o := options
+				o.Dir = t.TempDir()
+				if rule == plugintest.RuleOutside { // which spoils what is shared
+					o = soundOptions(t)
+				}
+				o.Part = func(part string) bool { return tested(rule, part) }
+				if tt.change != nil {
+					tt.change(&o)
+				}
+				err := plugintest.Test(t.Context(), tt.plugin, o)
+				found := 0
+				for _, f := range plugintest.Findings(err) {
+					if f.Rule == rule && f.Call != "" && f.Err != nil {
+						found++
+					}
+				}
+				if found < max(tt.findings, 1) {
+					t.Errorf("%d findings of the rule in %v", found, err)
+				}
+			})
+		}
+	}
+}
+
+// specType returns the name of the type of a constant that is given a value.
+func specType(spec *ast.ValueSpec) (name string, ok bool) {
+	if spec == nil || len(spec.Values) == 0 {
+		return "", false
+	}
+	kind, ok := spec.Type.(*ast.Ident)
+	if !ok {
+		return "", false
+	}
+	return kind.Name, true
+}
+
+// TestEveryRule checks that some plugin breaks each rule.
+func TestEveryRule(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "rules.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := wrongs()
+	rules := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if kind, named := specType(spec); !ok || !named || kind != "Rule" {
+			return true
+		}
+		text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rules++; len(have[plugintest.Rule(text)]) == 0 {
+			t.Errorf("no plugin breaks rule %q", text)
+		}
+		return true
+	})
+	if rules != len(have) {
+		t.Errorf("there are %d rules, and plugins for %d", rules, len(have))
+	}
+}
+
+// TestOptions refuses what cannot be used.
+func TestOptions(t *testing.T) {
+	ended, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("enough")
+	cancel(reason)
+	for name, tt := range map[string]struct {
+		ctx    context.Context
+		plugin zoo.Plugin
+		o      plugintest.Options
+		want   error
+	}{
+		"no plugin":         {t.Context(), nil, plugintest.Options{}, fault.ErrUsage},
+		"no checkpoint":     {t.Context(), sound{}, plugintest.Options{Checkpoint: filepath.Join(t.TempDir(), "nothing")}, fault.ErrUsage},
+		"an empty one":      {t.Context(), sound{}, plugintest.Options{Checkpoint: t.TempDir()}, fault.ErrUsage},
+		"no reference":      {t.Context(), sound{}, plugintest.Options{Reference: filepath.Join(t.TempDir(), "nothing")}, fault.ErrUsage},
+		"the context ended": {ended, sound{}, plugintest.Options{}, reason},
+	} {
+		if err := plugintest.Test(tt.ctx, tt.plugin, tt.o); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
