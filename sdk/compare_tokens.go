@@ -2,13 +2,11 @@ package sdk
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/zoo-sdk/zoo/engine"
-	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
@@ -120,22 +118,13 @@ func (c *comparison) voice(ctx context.Context, s subject) (voice, error) {
 	return voice{engine: m, text: r.text}, nil
 }
 
-// render returns the tokens of a prompt, through the chat template where there is one.
-func (v *voice) render(ctx context.Context, prompt string) ([]int32, error) {
-	ids, err := v.text.render(ctx, call{}.messages(prompt), false)
-	if errors.Is(err, fault.ErrUsage) { // there is no template
-		return v.text.prompt(ctx, call{raw: true}, nil, prompt)
-	}
-	return ids, err
-}
-
 // speak has both packs answer a prompt, and stops where their tokens part.
 func (c *comparison) speak(ctx context.Context, voices *[2]voice, prompt string) (p *ComparePrompt, err error) {
 	p = &ComparePrompt{Prompt: prompt}
 	var ids [2][]int32
 	for i := range voices {
 		v := &voices[i]
-		if ids[i], err = v.render(ctx, prompt); err != nil {
+		if ids[i], err = v.text.ask(ctx, prompt); err != nil {
 			return nil, err
 		}
 		if v.session, err = v.engine.NewSession(); err != nil {

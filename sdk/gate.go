@@ -258,9 +258,9 @@ func (z *Zoo) writeReceipt(ctx context.Context, s subject, report *GateReport) e
 // gateText is a model's text as a gate uses it.
 type gateText struct{ text *text }
 
-// Prompt returns the tokens of a conversation of one question.
+// Prompt returns the tokens of a conversation of one question, or of the question alone where there is no template.
 func (g gateText) Prompt(ctx context.Context, question string) ([]int32, error) {
-	return g.text.prompt(ctx, call{}, call{}.messages(question), question)
+	return g.text.ask(ctx, question)
 }
 
 // Encode returns the tokens of plain text.

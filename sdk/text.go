@@ -24,6 +24,9 @@ type text struct {
 	template func() (*chat.Template, error)
 }
 
+// errNoTemplate reports a model without a chat template.
+var errNoTemplate = fmt.Errorf("%w: this model has no chat template", fault.ErrUsage)
+
 // tokenizerConfig is the part of tokenizer_config.json that is obeyed.
 type tokenizerConfig struct {
 	BOS    addedToken `json:"bos_token"`
@@ -95,7 +98,7 @@ func openText(pack *zoo.Pack) (*text, error) {
 	t.template = sync.OnceValues(func() (*chat.Template, error) {
 		source, err := pack.File(zoo.TemplateFile)
 		if errors.Is(err, fault.ErrNotFound) {
-			return nil, fault.WithHint(fmt.Errorf("%w: this model has no chat template", fault.ErrUsage), "give a raw prompt (--raw, sdk.Raw)")
+			return nil, fault.WithHint(errNoTemplate, "give a raw prompt (--raw, sdk.Raw)")
 		}
 		if err != nil {
 			return nil, err
@@ -115,6 +118,14 @@ func (t *text) prompt(ctx context.Context, c call, messages []Message, raw strin
 		return t.tokens.Encode(append([]int32(nil), t.begin...), raw, tokenizer.MarkersAreText), nil
 	}
 	return t.render(ctx, messages, c.think)
+}
+
+// ask returns the tokens of a question: through the chat template, or as they are of a model without one.
+func (t *text) ask(ctx context.Context, question string) ([]int32, error) {
+	if _, err := t.template(); errors.Is(err, errNoTemplate) {
+		return t.prompt(ctx, call{raw: true}, nil, question)
+	}
+	return t.render(ctx, call{}.messages(question), false)
 }
 
 // render returns the tokens that the chat template makes of a conversation, up to
