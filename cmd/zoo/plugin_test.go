@@ -18,8 +18,9 @@ import (
 // pluginRepository is the repository in which the hub has the plugins of tests.
 const pluginRepository = "makers/tinyfam"
 
-// pluginVersions are the versions of the plugin of tests.
-var pluginVersions = []string{"1.0.0", "1.1.0"}
+// pluginVersions are the versions of the plugin of tests, and what the linker sets for
+// them: the last one breaks the contract.
+var pluginVersions = []struct{ version, flags string }{{"1.0.0", ""}, {"1.1.0", ""}, {"1.2.0-untitled", " -X main.title="}}
 
 // pluginsDir is the folder that builtPlugins has made, or "".
 var pluginsDir string
@@ -32,7 +33,7 @@ var builtPlugins = sync.OnceValues(func() (dir string, err error) {
 	}
 	pluginsDir = dir
 	for _, v := range pluginVersions {
-		cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+v, "-o", filepath.Join(dir, pluginProgram(v)), "../../sdk/testdata/plugin")
+		cmd := exec.Command("go", "build", "-ldflags", "-s -w -X main.version="+v.version+v.flags, "-o", filepath.Join(dir, pluginProgram(v.version)), "../../sdk/testdata/plugin")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return dir, fmt.Errorf("build the plugin of tests: %w\n%s", err, out)
 		}
@@ -94,7 +95,7 @@ func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	dir, err := builtPlugins()
 	ts.Check(err)
 	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(dir)))
-	name := pluginProgram(pluginVersions[0])
+	name := pluginProgram(pluginVersions[0].version)
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	ts.Check(err)
 	for file, sum := range map[string]string{"family.yaml": fmt.Sprintf("%x", sha256.Sum256(data)), "wrong.yaml": strings.Repeat("0", 64)} {

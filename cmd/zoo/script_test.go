@@ -64,7 +64,7 @@ var sharedStore = sync.OnceValues(func() (string, error) {
 //	flip FILE OFFSET        invert a bit of the file that a pattern names
 //	await FILE BYTES        wait until a file that a pattern names has this size
 //	floats DIR              copy a small checkpoint of floats, in shards, to DIR
-//	plugins                 build tinyfam-1.0.0 and 1.1.0, plugins, and catalogs of them
+//	plugins                 build tinyfam-1.0.0, 1.1.0 and 1.2.0-untitled, plugins, and catalogs of them
 //	hub MODE                serve the demo as hub/demo at HF_ENDPOINT; see fakeHub
 //	asked TEXT              the hub was asked for something with this in it
 //	nobody zoo ARG...       run as a user who may not write the store; exits 8 if negated
