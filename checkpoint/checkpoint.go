@@ -147,6 +147,16 @@ func Has(dir, name string) (bool, error) {
 	return there, errors.Join(err, f.root.Close())
 }
 
+// Files returns the names of all files and folders directly within dir, sorted.
+func Files(dir string) ([]string, error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := f.names()
+	return names, errors.Join(err, f.root.Close())
+}
+
 // OpenFile maps and checks a single safetensors file of any name within dir.
 func OpenFile(dir, name string) (*Checkpoint, error) {
 	f, err := openFolder(dir)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -56,13 +55,9 @@ func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
 // Errors are those of [ParseConfig], [Describe] and packages checkpoint, gguf, tokenizer,
 // packing and zoo; the folder then holds no pack.
 func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
-	entries, err := os.ReadDir(req.Checkpoint)
+	names, err := checkpoint.Files(req.Checkpoint)
 	if err != nil {
-		return zoo.Conversion{}, fmt.Errorf("checkpoint: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
+		return zoo.Conversion{}, err
 	}
 	name, err := ggufFile(names)
 	if err != nil {
