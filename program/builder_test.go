@@ -24,7 +24,7 @@ func small(matrices map[string]quant.Matrix) (*program.Program, error) {
 		b.Project("qkv", hidden, all, 2, 0)
 		b.GateUp("both", hidden, b.Buffer("ffn", 64), program.Projection{Name: "gate"}, program.Projection{Name: "up"})
 	})
-	b.Op(program.Op{Select: &program.Select{Buffers: []program.BufferID{hidden}}})
+	b.Op(program.Op{Select: &program.Select{Buffers: []program.BufferID{state, hidden}}})
 	b.Linear(program.Projection{Name: "table", Out: logits}, hidden)
 	return b.Finish(state, hidden, logits)
 }
