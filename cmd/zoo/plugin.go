@@ -15,7 +15,7 @@ import (
 func (a *app) pluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "List, install, remove and check the plugins that models are run with",
+		Short: "List, install, remove, check and make the plugins that models are run with",
 		Long: `A plugin knows one family of models: which files to fetch, how to make a pack of
 them, and how to run it. Some are built in. Those of others are programs of their
 own, which are kept in the store (plugins/NAME/VERSION in ZOO_HOME) and started when
@@ -28,7 +28,7 @@ satisfies it is taken, built in or installed.`,
 		Args:    a.noSuchPluginCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.pluginListCommand(), a.pluginInstallCommand(), a.pluginRmCommand(), a.pluginCheckCommand())
+	cmd.AddCommand(a.pluginListCommand(), a.pluginInstallCommand(), a.pluginRmCommand(), a.pluginCheckCommand(), a.pluginNewCommand())
 	return cmd
 }
 

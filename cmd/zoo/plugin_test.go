@@ -115,3 +115,30 @@ func (plugins) Open(name string) (fs.File, error) {
 	}
 	return os.DirFS(dir).Open(name)
 }
+
+// guideCommand runs all blocks of a page of documentation that are marked as sh, as one
+// script in the folder of the test. The page finds the source of zoo in ZOO_SOURCE; the
+// compiler takes modules from its cache.
+func guideCommand(ts *testscript.TestScript, neg bool, args []string) {
+	page, err := os.ReadFile(filepath.FromSlash(args[0]))
+	ts.Check(err)
+	var script strings.Builder
+	for block := range strings.SplitSeq(string(page), "\n```sh\n") {
+		if commands, _, ok := strings.Cut(block, "\n```\n"); ok && script.Len() > 0 {
+			script.WriteString(commands + "\n")
+		}
+		if script.Len() == 0 {
+			script.WriteString("set -e\n")
+		}
+	}
+	source, err := filepath.Abs(filepath.Join("..", ".."))
+	ts.Check(err)
+	ts.Setenv("ZOO_SOURCE", source)
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY"} {
+		value, err := exec.Command("go", "env", name).Output()
+		ts.Check(err)
+		ts.Setenv(name, strings.TrimSpace(string(value)))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("guide.sh"), []byte(script.String()), 0o600))
+	ts.Check(ts.Exec("sh", "guide.sh"))
+}

@@ -65,6 +65,7 @@ var sharedStore = sync.OnceValues(func() (string, error) {
 //	await FILE BYTES        wait until a file that a pattern names has this size
 //	floats DIR              copy a small checkpoint of floats, in shards, to DIR
 //	plugins                 build tinyfam-1.0.0, 1.1.0 and 1.2.0-untitled, plugins, and catalogs of them
+//	guide FILE              do what the shell blocks of a page of documentation say
 //	hub MODE                serve the demo as hub/demo at HF_ENDPOINT; see fakeHub
 //	asked TEXT              the hub was asked for something with this in it
 //	nobody zoo ARG...       run as a user who may not write the store; exits 8 if negated
@@ -94,6 +95,7 @@ func TestScripts(t *testing.T) {
 			"flip":       flipCommand,
 			"await":      awaitCommand,
 			"plugins":    pluginsCommand,
+			"guide":      guideCommand,
 			"hub":        hubCommand,
 			"asked":      askedCommand,
 			"nobody":     nobodyCommand,
