@@ -17,8 +17,8 @@
 // whose size and sha256 are pinned.
 //
 //	plugins:
-//	  - name: gemma3
-//	    title: Gemma 3
+//	  - name: acme
+//	    title: Models of a family
 //	    licence: {spdx: Apache-2.0, url: "https://example.org/licence"}
 //	    versions:
 //	      - version: 1.0.0
@@ -31,7 +31,7 @@
 //	              repository: owner/name
 //	              revision: 0123456789abcdef0123456789abcdef01234567
 //	              files:
-//	                - path: linux-amd64/gemma3
+//	                - path: linux-amd64/acme
 //	                  size: 15000000
 //	                  sha256: …
 //

@@ -108,9 +108,9 @@ fetched from the hub and held against the size and the sha256 in the catalog. Wi
 --from it is the program in a file, under the name and the version that it says
 itself; its sha256 is recorded. Either is started once, to ask who it is, and checked
 each time that it is started later.`,
-		Example: `  zoo plugin install gemma3
-  zoo plugin install gemma3@^1.2
-  zoo plugin install --from ./gemma3`,
+		Example: `  zoo plugin install acme
+  zoo plugin install acme@^1.2
+  zoo plugin install --from ./acme`,
 		Args: func(cmd *cobra.Command, list []string) error {
 			if cmd.Flags().Changed("from") {
 				return args(0, 0, "no name beside --from, since the program says its name,")(cmd, list)
@@ -153,8 +153,8 @@ func (a *app) pluginRmCommand() *cobra.Command {
 		Short:   "Remove installed plugins",
 		Long: `rm removes the newest installed version of each plugin that satisfies the constraint,
 damaged or not. Packs that it made stay, and are run by other versions that can.`,
-		Example: `  zoo plugin rm gemma3
-  zoo plugin rm gemma3@1.0.0`,
+		Example: `  zoo plugin rm acme
+  zoo plugin rm acme@1.0.0`,
 		Args:              args(1, -1, "the name of a plugin"),
 		ValidArgsFunction: a.pluginNames,
 		RunE: func(cmd *cobra.Command, args []string) error {

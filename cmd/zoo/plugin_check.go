@@ -39,8 +39,8 @@ way in which the plugin differs from the contract, and exits with 0 only if ther
 is none. --checkpoint names the folder of a small checkpoint, which is converted
 dozens of times; without one only that is checked which needs none. The plugin is
 not installed, and the store is not touched.`,
-		Example: `  zoo plugin check ./gemma3 --checkpoint testdata/tiny
-  zoo plugin check ./gemma3 --checkpoint testdata/tiny --reference testdata/golden --json`,
+		Example: `  zoo plugin check ./acme --checkpoint testdata/tiny
+  zoo plugin check ./acme --checkpoint testdata/tiny --reference testdata/golden --json`,
 		Args: args(1, 1, "the program of a plugin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			z, err := a.zoo()
