@@ -529,7 +529,7 @@ func TestDoctor(t *testing.T) {
 	if !d.Exists || !d.Writable || !d.Offline || !d.Token || d.Used.PackBytes == 0 || d.Models != len(builtin(t).Models) || len(d.Problems) != 0 {
 		t.Errorf("%+v", d)
 	}
-	if len(d.Backends) != 2 || d.Backends[0].Name != "metal" || d.Backends[1].Name != "cpu" || len(d.Plugins) != 2 {
+	if len(d.Backends) != 2 || d.Backends[0].Name != "metal" || d.Backends[1].Name != "cpu" || len(d.Plugins) != 3 {
 		t.Errorf("%+v", d)
 	}
 	first := true // that is available, which is taken

@@ -33,7 +33,7 @@ func ParseGrid(recipe map[string]string) (map[string]string, quant.Grid, error) 
 	}
 	grid, err := quant.ParseGrid(name)
 	if err != nil {
-		return nil, "", fault.WithHint(fmt.Errorf("recipe: there is no grid %q: %w", shorten(name), fault.ErrUsage), "choose q4_0, absmax7 or none")
+		return nil, "", fault.WithHint(fmt.Errorf("%w: recipe: there is no grid %q", fault.ErrUsage, shorten(name)), "choose q4_0, absmax7 or none")
 	}
 	return map[string]string{GridKey: name}, grid, nil
 }
@@ -45,7 +45,7 @@ func CheckNoGrid(recipe map[string]string) error {
 		return err
 	}
 	if name := recipe[GridKey]; name != "" && name != GridNone {
-		return fault.WithHint(fmt.Errorf("recipe: grid %q is for floats in safetensors; this checkpoint is taken over as it is: %w", shorten(name), fault.ErrUsage),
+		return fault.WithHint(fmt.Errorf("%w: recipe: grid %q is for weights that are floats; those of this checkpoint are taken over as they are", fault.ErrUsage, shorten(name)),
 			`leave the grid out, or give "none"`)
 	}
 	return nil
@@ -55,7 +55,7 @@ func CheckNoGrid(recipe map[string]string) error {
 func checkKeys(recipe map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(recipe)) {
 		if key != GridKey {
-			return fault.WithHint(fmt.Errorf("recipe: %q is not a setting of this conversion: %w", shorten(key), fault.ErrUsage), `the only one is "grid"`)
+			return fault.WithHint(fmt.Errorf("%w: recipe: %q is not a setting of this conversion", fault.ErrUsage, shorten(key)), `the only one is "grid"`)
 		}
 	}
 	return nil
