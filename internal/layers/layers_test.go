@@ -164,6 +164,23 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// TestOutsiders keeps the plugin that shows what others can do to what others can import.
+func TestOutsiders(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "GOOS=linux") {
+		if p.ImportPath != module+"/plugins/gemma3" {
+			continue
+		}
+		for _, path := range p.Imports {
+			if strings.HasPrefix(path, module+"/internal/") {
+				t.Errorf("plugins/gemma3 imports %s, which no other module can", path)
+			}
+		}
+		return
+	}
+	t.Error("plugins/gemma3 is gone")
+}
+
 // keys yields the keys of a set.
 func keys(set map[string]bool) func(func(string) bool) {
 	return func(yield func(string) bool) {

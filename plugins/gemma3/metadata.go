@@ -158,7 +158,7 @@ func Describe(f *gguf.File) (*Description, error) {
 func endings(v *gguf.Vocabulary) []int32 {
 	ids := []int32{v.EOS}
 	for id, text := range v.Pieces.Texts {
-		if text == endOfTurn && int32(id) != v.EOS && v.Pieces.Types[id] == tokenizer.ControlPiece {
+		if text == endOfTurn && int32(id) != v.EOS && v.Pieces.Types[id] != tokenizer.NormalPiece {
 			ids = append(ids, int32(id))
 		}
 	}
