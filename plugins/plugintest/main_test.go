@@ -115,6 +115,9 @@ func TestPlugins(t *testing.T) {
 		{"e4b", "e4b-tiny", "e4b-tiny"},
 	} {
 		o := plugintest.Options{Checkpoint: filepath.Join(testdata, tt.checkpoint), Reference: filepath.Join(testdata, tt.reference), Backend: cpu.New("")}
+		if testing.Short() && tt.role != "e4b" {
+			continue
+		}
 		if tt.role == "e4b" {
 			o.Recipe = map[string]string{"grid": "none"}
 		}

@@ -226,6 +226,9 @@ func tested(rule plugintest.Rule, part string) bool {
 
 // TestWrong holds plugins that break a rule each to the contract.
 func TestWrong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes under the race detector")
+	}
 	options := soundOptions(t)
 	for rule, trials := range wrongs() {
 		for name, tt := range trials {
