@@ -1,15 +1,11 @@
 package gemma3
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/quant"
@@ -18,11 +14,10 @@ import (
 // Bounds of what a config.json may ask for. They are far above any model of the
 // family, and so low that no size computed from them overflows.
 const (
-	maxConfigBytes = 1 << 20
-	maxLayers      = 1024
-	maxHeads       = 1024
-	maxHeadDim     = 1 << 14
-	maxContext     = 1 << 30
+	maxLayers  = 1024
+	maxHeads   = 1024
+	maxHeadDim = 1 << 14
+	maxContext = 1 << 30
 )
 
 // The two kinds of layer_types.
@@ -118,22 +113,9 @@ type rawRope struct {
 // file that is malformed or contradicts itself, or a *checkpoint.UnsupportedError, for a
 // model that is not a Gemma 3 decoder as this package runs it.
 func ParseConfig(data []byte) (*Config, error) {
-	switch {
-	case len(data) > maxConfigBytes:
-		return nil, &checkpoint.ConfigError{Problem: fmt.Sprintf("%d bytes, at most %d are allowed", len(data), maxConfigBytes)}
-	case !utf8.Valid(data):
-		return nil, &checkpoint.ConfigError{Problem: "not UTF-8"}
-	}
 	p := &configParser{}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if err := d.Decode(&p.raw); err != nil {
-		if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return nil, &checkpoint.ConfigError{Field: te.Field, Problem: fmt.Sprintf("a %s, it should be a %s", te.Value, te.Type)}
-		}
-		return nil, &checkpoint.ConfigError{Problem: "not the JSON it should be", Err: err}
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, &checkpoint.ConfigError{Problem: "something follows the object"}
+	if err := checkpoint.DecodeConfig(data, &p.raw); err != nil {
+		return nil, err
 	}
 	c := p.parse()
 	if p.err != nil {

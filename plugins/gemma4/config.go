@@ -1,17 +1,13 @@
 package gemma4
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/quant"
@@ -20,11 +16,10 @@ import (
 // Bounds of what a config.json may ask for. They are far above any model of the
 // family, and so low that no size computed from them overflows.
 const (
-	maxConfigBytes = 1 << 20
-	maxLayers      = 1024
-	maxHeads       = 1024
-	maxHeadDim     = 1 << 14
-	maxContext     = 1 << 30
+	maxLayers  = 1024
+	maxHeads   = 1024
+	maxHeadDim = 1 << 14
+	maxContext = 1 << 30
 )
 
 // The two kinds of layer_types.
@@ -170,22 +165,9 @@ type rawRope struct {
 // file that is malformed or contradicts itself, or an *checkpoint.UnsupportedError, for a
 // model that is not a Gemma 4 decoder as this package runs it.
 func ParseConfig(data []byte) (*Config, error) {
-	switch {
-	case len(data) > maxConfigBytes:
-		return nil, &checkpoint.ConfigError{Problem: fmt.Sprintf("%d bytes, at most %d are allowed", len(data), maxConfigBytes)}
-	case !utf8.Valid(data):
-		return nil, &checkpoint.ConfigError{Problem: "not UTF-8"}
-	}
 	var raw rawConfig
-	d := json.NewDecoder(bytes.NewReader(data))
-	if err := d.Decode(&raw); err != nil {
-		if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return nil, &checkpoint.ConfigError{Field: te.Field, Problem: fmt.Sprintf("a %s, it should be a %s", te.Value, te.Type)}
-		}
-		return nil, &checkpoint.ConfigError{Problem: "not the JSON it should be", Err: err}
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, &checkpoint.ConfigError{Problem: "something follows the object"}
+	if err := checkpoint.DecodeConfig(data, &raw); err != nil {
+		return nil, err
 	}
 	if t := text(raw.ModelType); t != "gemma4" {
 		return nil, &checkpoint.UnsupportedError{Field: "model_type", Got: strconv.Quote(t), Want: `"gemma4"`}
