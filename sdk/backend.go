@@ -103,12 +103,16 @@ func (c *choice) compile(ctx context.Context, events Events, run func(backends.B
 		if len(c.rest) == 0 {
 			return withAdvice(short)
 		}
-		failure := fmt.Errorf("%s failed: %w", name, short)
+		what, more := "failed", "; `zoo doctor --metal` tells more"
+		if errors.Is(err, errors.ErrUnsupported) { // nothing is wrong with the device
+			what, more = "does not run this model", ""
+		}
+		failure := fmt.Errorf("%s %s: %w", name, what, short)
 		c.passed, c.amiss = append(c.passed, failure), append(c.amiss, failure)
 		if err := c.next(); err != nil {
 			return withAdvice(err)
 		}
-		events.Notice(fmt.Sprintf("backend %q is passed over for %q, since it failed: %v; `zoo doctor --metal` tells more", name, c.device.Name(), short))
+		events.Notice(fmt.Sprintf("backend %q is passed over for %q, since it %s: %v%s", name, c.device.Name(), what, short, more))
 	}
 }
 

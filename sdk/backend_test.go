@@ -101,8 +101,8 @@ func TestFallback(t *testing.T) {
 			notices: "backend \"gpu\" is passed over for \"cpu\", since it failed: weights: not enough GPU memory; `zoo doctor --metal` tells more",
 		},
 		{
-			name: "format", err: fmt.Errorf("int8/16 weights: %w", errors.ErrUnsupported), why: "gpu failed: int8/16 weights: unsupported operation",
-			notices: "backend \"gpu\" is passed over for \"cpu\", since it failed: int8/16 weights: unsupported operation; `zoo doctor --metal` tells more",
+			name: "format", err: fmt.Errorf("int8/16 weights: %w", errors.ErrUnsupported), why: "gpu does not run this model: int8/16 weights: unsupported operation",
+			notices: "backend \"gpu\" is passed over for \"cpu\", since it does not run this model: int8/16 weights: unsupported operation",
 		},
 		{
 			name: "asked for", err: refusal(), asked: "gpu", want: metal.ErrKernel, text: `demo on backend "gpu": ` + shortRefusal,

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
-	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/engine"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/program"
@@ -163,10 +162,7 @@ func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t targe
 	if err != nil {
 		return subject{}, err
 	}
-	// A plugin can run what it, or an earlier one of the same major version, has made.
-	made := s.pack.Manifest().Plugin
-	s.plugin, s.about, err = z.registry.Find(ctx, catalog.PluginRef{Name: made.Name, Constraint: "^" + made.Version})
-	if err != nil {
+	if s.plugin, s.about, err = z.registry.Find(ctx, madeBy(s.pack.Manifest().Plugin)); err != nil {
 		return subject{}, errors.Join(fmt.Errorf("%s: %w", s.name, err), s.pack.Close())
 	}
 	return s, nil
