@@ -20,6 +20,8 @@ type Catalog struct {
 	Models []Model
 	// Plugins are sorted by name. Those that are built in are none of them.
 	Plugins []Plugin
+	// Signature is what [ParseSigned] has checked, or nil.
+	Signature *Signature
 }
 
 // Model is one named model with all its releases.

@@ -35,6 +35,11 @@
 //	                  size: 15000000
 //	                  sha256: …
 //
+// Whose catalog it is, a signature says: [ParseSigned] takes a catalog with the
+// signature that minisign has made of its bytes, and the keys that the user trusts.
+// The plugins of a catalog are programs, which run with the user's rights, so only
+// those that are [Plugin].Signed should be installed. What [Builtin] has is.
+//
 // The checkpoint of the model "demo" is embedded as well: [Embedded] opens it, so
 // that it takes the same road as every other model without a network.
 package catalog

@@ -122,7 +122,8 @@ func (e *SchemaError) Hint() string {
 	return "correct the catalog, or use a version of zoo that knows its schema"
 }
 
-// Parse reads a catalog. Every error is a [*SchemaError]: text that is no YAML or too
+// Parse reads a catalog of which nobody knows who made it: its plugins are not
+// [Plugin].Signed. Every error is a [*SchemaError]: text that is no YAML or too
 // large or too deep, anchors, aliases and tags, unknown and repeated fields, names
 // and paths that break their rules, two models or plugins of one name, two releases of
 // one version, constraints that are not understood, and programs whose size or digest

@@ -29,6 +29,10 @@ type Plugin struct {
 	Title string
 	// Licence is the licence of the programs.
 	Licence Licence
+	// Signed says that the catalog is the one in the binary, or that [ParseSigned] has
+	// checked its signature: what stands here is what somebody whom the user trusts has
+	// written.
+	Signed bool
 	// Versions are sorted newest first.
 	Versions []PluginVersion
 }

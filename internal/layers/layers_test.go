@@ -55,6 +55,7 @@ var fences = []fence{
 	{"github.com/hashicorp/go-hclog/...", []string{"plugins/rpc"}, "everything else logs to log/slog"},
 	{"google.golang.org/grpc/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
 	{"google.golang.org/protobuf/...", []string{"plugins/rpc"}, "one package carries plugins over the wire"},
+	{"aead.dev/minisign/...", []string{"catalog"}, "one package says whose a catalog is"},
 	{"github.com/spf13/...", []string{"cmd/zoo"}, "libraries take options, not flags or files"},
 	{"net/http", []string{"download", "server"}, "one package fetches and one serves"},
 	{"os/exec", []string{"plugins/rpc", "backends/metal/metaltest"}, "nothing from outside chooses a command, and only tests run a compiler"},
