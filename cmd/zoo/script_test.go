@@ -80,6 +80,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HF_HOME", filepath.Join(env.WorkDir, "hf"))
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
+			// Under the race detector a program waits a second before it ends.
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			if runtime.GOOS == "darwin" {
 				// Whether there is a GPU, and how it works, is not what scripts are about.
 				env.Setenv("ZOO_BACKEND", "cpu")
