@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -54,8 +55,14 @@ func newZoo(set settings, plugins []zoo.Plugin, devices []backends.Backend) (*Zo
 	if err != nil {
 		return nil, err
 	}
+	keys := make([]catalog.Key, len(set.catalogKeys))
+	for i, text := range set.catalogKeys {
+		if keys[i], err = catalog.ParseKey(text); err != nil {
+			return nil, err
+		}
+	}
 	set.events = set.events.serial()
-	models := sync.OnceValues(func() (*catalog.Catalog, error) { return loadCatalog(set.catalogFile) })
+	models := sync.OnceValues(func() (*catalog.Catalog, error) { return loadCatalog(set.catalogFile, keys) })
 	return &Zoo{
 		set:      set,
 		store:    store,
@@ -95,8 +102,9 @@ func Version() string {
 	return "devel"
 }
 
-// loadCatalog returns the built-in catalog with the models of a file laid over it.
-func loadCatalog(file string) (*catalog.Catalog, error) {
+// loadCatalog returns the built-in catalog with the models of a file laid over it. Where
+// there are keys, one of them must have signed the file.
+func loadCatalog(file string, keys []catalog.Key) (*catalog.Catalog, error) {
 	builtin, err := catalog.Builtin()
 	if err != nil || file == "" {
 		return builtin, err
@@ -105,14 +113,29 @@ func loadCatalog(file string) (*catalog.Catalog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("catalog: %w", err)
 	}
-	own, err := catalog.Parse(data)
+	var own *catalog.Catalog
+	if len(keys) == 0 {
+		own, err = catalog.Parse(data)
+	} else {
+		own, err = parseSigned(file, data, keys)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", file, err)
 	}
 	return overlay(own, builtin), nil
 }
 
+// parseSigned reads the catalog that was found in a file, whose signature lies beside it.
+func parseSigned(file string, data []byte, keys []catalog.Key) (*catalog.Catalog, error) {
+	signature, err := readAtMost(file+catalog.SignatureSuffix, catalog.MaxSignatureBytes)
+	if err != nil && !errors.Is(err, fault.ErrNotFound) {
+		return nil, fault.WithHint(fmt.Errorf("signature of the catalog: %w", err), "get the signature again from where the catalog is from")
+	}
+	return catalog.ParseSigned(data, signature, keys) // no bytes: there is no signature
+}
+
 // overlay returns the models and plugins of both catalogs. A name or alias of above hides the same one below.
+// The signature is that of above.
 func overlay(above, below *catalog.Catalog) *catalog.Catalog {
 	taken := make(map[string]bool)
 	for _, m := range above.Models {
@@ -137,7 +160,7 @@ func overlay(above, below *catalog.Catalog) *catalog.Catalog {
 		}
 	}
 	slices.SortFunc(plugins, func(a, b catalog.Plugin) int { return cmp.Compare(a.Name, b.Name) })
-	return &catalog.Catalog{Models: models, Plugins: plugins}
+	return &catalog.Catalog{Models: models, Plugins: plugins, Signature: above.Signature}
 }
 
 // readAtMost reads a file of the user's that should be small. Errors match
@@ -154,7 +177,15 @@ func readAtMost(file string, limit int64) ([]byte, error) {
 	case info.Size() > limit:
 		return nil, fmt.Errorf("%w: %q has %d bytes, more than %d", fault.ErrIntegrity, file, info.Size(), limit)
 	}
-	data, err := os.ReadFile(file)
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, atomicfile.MapError(file, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1)) // it may have grown
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%w: %q has more than %d bytes", fault.ErrIntegrity, file, limit)
+	}
 	return data, atomicfile.MapError(file, err)
 }
 

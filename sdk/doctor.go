@@ -46,7 +46,14 @@ type Diagnosis struct {
 	// HubCache is the folder of the hub's own tools, "" when it does not exist.
 	HubCache string `json:"hub_cache"`
 	// Models is the number of models in the catalog.
-	Models   int               `json:"models"`
+	Models int `json:"models"`
+	// CatalogFile is the file that goes before the built-in catalog, "" for none.
+	// CatalogKey is the ID of the key that has signed it, "" if that was not checked, and
+	// CatalogComment what the signer has noted.
+	CatalogFile    string `json:"catalog_file,omitempty"`
+	CatalogKey     string `json:"catalog_key,omitempty"`
+	CatalogComment string `json:"catalog_comment,omitempty"`
+	// Plugins are those that can be used.
 	Plugins  []zoo.Description `json:"plugins"`
 	Backends []BackendDetails  `json:"backends"`
 	// Problems are sentences about what will not work.
@@ -85,10 +92,14 @@ func (z *Zoo) Doctor(ctx context.Context) (*Diagnosis, error) {
 	problem := func(err error) { d.Problems = append(d.Problems, err.Error()) }
 	z.examineStore(ctx, d, problem)
 	z.examineHub(d, problem)
+	d.CatalogFile = z.set.catalogFile
 	if models, err := z.catalog(); err != nil {
 		problem(err)
 	} else {
 		d.Models = len(models.Models)
+		if s := models.Signature; s != nil {
+			d.CatalogKey, d.CatalogComment = s.Key.ID(), s.Comment
+		}
 	}
 	plugins, err := z.registry.candidates(ctx)
 	if err != nil {

@@ -105,7 +105,7 @@ func (z *Zoo) refine(opts []Option) (settings, error) {
 	}
 	set.events = Events{}
 	set = set.with(opts)
-	if set.home != z.set.home || set.catalogFile != z.set.catalogFile {
+	if set.home != z.set.home || set.catalogFile != z.set.catalogFile || !slices.Equal(set.catalogKeys, z.set.catalogKeys) {
 		return set, fmt.Errorf("%w: the store and the catalog are chosen when the Zoo is made", fault.ErrUsage)
 	}
 	if set.events.isZero() {

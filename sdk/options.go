@@ -16,6 +16,7 @@ type Option func(*settings)
 type settings struct {
 	home        string
 	catalogFile string
+	catalogKeys []string
 	offline     bool
 	from        []string
 	endpoint    string
@@ -52,7 +53,20 @@ func WithHome(dir string) Option { return func(s *settings) { s.home = dir } }
 
 // WithCatalog adds the models of a catalog file; where a name is in the built-in
 // catalog too, the file's model is taken. "" takes the built-in catalog alone.
+//
+// Its models are taken as they stand there. Its plugins are programs, and are installed
+// only if the catalog is signed; see [WithCatalogKeys].
 func WithCatalog(file string) Option { return func(s *settings) { s.catalogFile = file } }
+
+// WithCatalogKeys names public keys of minisign, as [catalog.ParseKey] reads them, of
+// people whose catalogs are trusted. The file of [WithCatalog] must then have a signature
+// by one of them beside it, in a file of the same name with ".minisig" after it; else
+// all that needs the catalog is zoo.ErrIntegrity. Without keys no signature is looked for.
+func WithCatalogKeys(keys ...string) Option {
+	return func(s *settings) {
+		s.catalogKeys = append(s.catalogKeys[:len(s.catalogKeys):len(s.catalogKeys)], keys...)
+	}
+}
 
 // WithOffline keeps everything away from the network.
 func WithOffline() Option { return func(s *settings) { s.offline = true } }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"runtime"
 
@@ -94,11 +93,4 @@ func platform(head []byte) (system, arch string) {
 		return "", ""
 	}
 	return system, arch
-}
-
-// removeFolder deletes a folder of temporary files.
-func removeFolder(dir string, logger *slog.Logger) {
-	if err := os.RemoveAll(dir); err != nil {
-		logger.Warn("cannot remove what is left over", "file", dir, "err", err)
-	}
 }

@@ -197,7 +197,9 @@ func offers(models *catalog.Catalog, p *catalog.Plugin, list []candidate) []Plug
 // InstallPlugin installs the newest version of a plugin of the catalog that satisfies a
 // reference ("name" or "name@constraint") and that this host can use, or finds it
 // installed. The program is fetched as source files are, held against the digest that
-// the catalog pins, and started once, to ask it who it is.
+// the catalog pins, and started once, to ask it who it is. A call that was cut short goes
+// on where it stopped. A plugin of a catalog that is neither built in nor signed (see
+// [WithCatalogKeys]) is an [*UnsignedPluginError].
 func (z *Zoo) InstallPlugin(ctx context.Context, ref string) (*zoo.StoredPlugin, error) {
 	r, err := catalog.ParseRef(ref)
 	if err != nil {
@@ -222,20 +224,21 @@ func (z *Zoo) InstallPlugin(ctx context.Context, ref string) (*zoo.StoredPlugin,
 		return nil, err
 	}
 	defer lock.Unlock()
-	if p, err := z.soundPlugin(ctx, &record); p != nil || err != nil {
-		return p, err
+	switch p, err := z.soundPlugin(ctx, &record); {
+	case err != nil:
+		return nil, err
+	case p != nil:
+		return p, lock.RemoveFetched(p.Version) // which a process that was killed may have left
 	}
-	stage, err := lock.Stage()
+	dir, err := lock.FetchDir(record.Version, record.SHA256)
 	if err != nil {
 		return nil, err
 	}
-	// The folder goes with the lock's next owner at the latest.
-	defer removeFolder(stage, z.set.logger)
-	if err := z.fetchSource(ctx, z.set, source, stage); err != nil {
+	if err := z.fetchSource(ctx, z.set, source, dir); err != nil {
 		return nil, err
 	}
 	z.registry.drop(record.Name, record.Version)
-	return lock.Install(ctx, filepath.Join(stage, filepath.FromSlash(binary.File().Path)), record, func(path string, r *zoo.PluginRecord) error {
+	return lock.Install(ctx, filepath.Join(dir, filepath.FromSlash(binary.File().Path)), record, func(path string, r *zoo.PluginRecord) error {
 		about, err := z.ask(ctx, path, r.SHA256)
 		if err != nil {
 			return err
@@ -312,30 +315,31 @@ func (z *Zoo) soundPlugin(ctx context.Context, r *zoo.PluginRecord) (*zoo.Stored
 }
 
 // RemovePlugin removes the newest installed version of a plugin that satisfies a
-// reference ("name" or "name@constraint"), damaged or not, and returns what it was.
+// reference ("name" or "name@constraint"), damaged or not, and returns what it was. Where
+// none is installed, what is left of an installation that was cut short is removed.
 func (z *Zoo) RemovePlugin(ctx context.Context, ref string) (zoo.PluginID, error) {
 	r, err := catalog.ParseRef(ref)
 	if err != nil {
 		return zoo.PluginID{}, err
 	}
-	all, err := z.registry.candidates(ctx)
+	installed, err := z.registry.candidates(ctx)
 	if err != nil {
 		return zoo.PluginID{}, err
 	}
-	// Whatever there is may go, prereleases and what does not work, too.
-	all = slices.DeleteFunc(all, func(c candidate) bool { return c.stored == nil || c.about.Name != r.Name })
-	var found *candidate
-	if r.Constraint == "" && len(all) > 0 {
-		found = &all[0]
-	} else {
-		for i := range all {
-			all[i].problem = nil
-		}
-		found, err = choose(all, catalog.PluginRef(r), func(*candidate) error { return nil })
-	}
+	installed = slices.DeleteFunc(installed, func(c candidate) bool { return c.stored == nil || c.about.Name != r.Name })
+	found, err := removable(installed, r)
 	var missing *zoo.MissingPluginError
+	if errors.As(err, &missing) {
+		fetched, ferr := z.fetchedPlugins(r.Name)
+		if ferr != nil {
+			return zoo.PluginID{}, ferr
+		}
+		if left, ferr := removable(fetched, r); ferr == nil {
+			found, err = left, nil
+		}
+	}
 	switch {
-	case errors.As(err, &missing):
+	case err != nil && missing != nil:
 		hint := "`zoo plugin list` shows what is"
 		if len(missing.Have) > 0 {
 			hint = "installed are " + strings.Join(missing.Have, ", ")
@@ -352,6 +356,33 @@ func (z *Zoo) RemovePlugin(ctx context.Context, ref string) (zoo.PluginID, error
 	defer lock.Unlock()
 	z.registry.drop(id.Name, id.Version)
 	return id, lock.Remove(id.Version)
+}
+
+// removable returns the newest candidate that a reference names: whatever there is may
+// go, prereleases and what does not work, too. Its error is that of [choose].
+func removable(list []candidate, r catalog.Ref) (*candidate, error) {
+	if r.Constraint == "" && len(list) > 0 {
+		return &list[0], nil
+	}
+	for i := range list {
+		list[i].problem = nil
+	}
+	return choose(list, catalog.PluginRef(r), func(*candidate) error { return nil })
+}
+
+// fetchedPlugins returns the versions of a plugin that have been fetched, whole or in
+// part, and not been installed.
+func (z *Zoo) fetchedPlugins(name string) ([]candidate, error) {
+	versions, err := z.store.FetchedPlugins(name)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]candidate, len(versions))
+	for i, v := range versions {
+		p := zoo.PluginRecord{Name: name, Version: v}
+		list[i] = candidate{about: zoo.Description{Name: name, Version: v}, version: semver.MustParse(v), stored: &zoo.StoredPlugin{PluginRecord: p}}
+	}
+	return list, nil
 }
 
 // checkMaker makes sure that the pack in a folder says that the plugin made it that did:

@@ -233,7 +233,8 @@ func TestPluginChoice(t *testing.T) {
 	pretend(t, home, "1.5.0", func(r *zoo.PluginRecord) { r.Operations = 99 })
 	invert(t, pretend(t, home, "1.6.0", same).Path)
 	pretend(t, home, "2.0.0", same)
-	z, err := sdk.New(sdk.WithHome(home), sdk.WithOffline(), sdk.WithCatalog(tinyCatalog(t, catalogPlugins(runtime.GOOS, runtime.GOARCH))))
+	file := tinyCatalog(t, catalogPlugins(runtime.GOOS, runtime.GOARCH))
+	z, err := sdk.New(sdk.WithHome(home), sdk.WithOffline(), sdk.WithCatalog(file), signed(t, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,10 +322,15 @@ func catalogPlugins(system, arch string) string {
 // TestPluginAdvice checks what is said to a user whose plugin is missing.
 func TestPluginAdvice(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ name, version, system, want string }{
-		{"newest", "3.0.0", runtime.GOOS, "run `zoo plugin install tinyfam`"},
-		{"elsewhere", "3.0.0", "plan9", "not there for " + runtime.GOOS},
-		{"too old", "0.9.0", runtime.GOOS, "this build has no plugin tinyfam"},
+	for _, test := range []struct {
+		name, version, system, want string
+		signed                      bool
+	}{
+		{"newest", "3.0.0", runtime.GOOS, "run `zoo plugin install tinyfam`", true},
+		{"not signed", "3.0.0", runtime.GOOS, "whose signature has not been checked: get the public key", false},
+		{"elsewhere", "3.0.0", "plan9", "not there for " + runtime.GOOS, true},
+		{"elsewhere, not signed", "3.0.0", "plan9", "not there for " + runtime.GOOS, false},
+		{"too old", "0.9.0", runtime.GOOS, "this build has no plugin tinyfam", true},
 	} {
 		text := strings.ReplaceAll(catalogPlugins(test.system, runtime.GOARCH), "version: 3.0.0", "version: "+test.version)
 		file := tinyCatalog(t, text)
@@ -335,7 +341,11 @@ func TestPluginAdvice(t *testing.T) {
 		if err := os.WriteFile(file, bytes.ReplaceAll(data, []byte("constraint: ^1"), []byte("constraint: ~3.0")), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		z, err := sdk.New(sdk.WithHome(t.TempDir()), sdk.WithOffline(), sdk.WithCatalog(file))
+		opts := []sdk.Option{sdk.WithHome(t.TempDir()), sdk.WithOffline(), sdk.WithCatalog(file)}
+		if test.signed {
+			opts = append(opts, signed(t, file))
+		}
+		z, err := sdk.New(opts...)
 		if err != nil {
 			t.Fatal(err)
 		}

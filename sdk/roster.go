@@ -73,6 +73,26 @@ func (e *UnfitPluginError) Is(target error) bool { return target == fault.ErrNot
 // Hint says what can be done.
 func (e *UnfitPluginError) Hint() string { return e.Advice }
 
+// UnsignedPluginError reports a plugin of a catalog of which nobody has checked whose it
+// is. It matches zoo.ErrNotPermitted.
+type UnsignedPluginError struct {
+	// Plugin is the plugin.
+	Plugin zoo.PluginID
+}
+
+// Error names the plugin and the reason.
+func (e *UnsignedPluginError) Error() string {
+	return fmt.Sprintf("plugin %s %s is not installed from a catalog whose signature has not been checked", e.Plugin.Name, e.Plugin.Version)
+}
+
+// Is reports whether target is zoo.ErrNotPermitted.
+func (e *UnsignedPluginError) Is(target error) bool { return target == fault.ErrNotPermitted }
+
+// Hint says what can be done.
+func (e *UnsignedPluginError) Hint() string {
+	return "get the public key of who made the catalog from them and name it with --catalog-key, or install a program that you have with `zoo plugin install --from FILE`"
+}
+
 // unfit says why this host cannot use a plugin, by what is known before it is started, or
 // returns nil.
 func unfit(id zoo.PluginID, system, arch string, protocol, operations int) error {
@@ -286,6 +306,7 @@ func (r *roster) advise(ref catalog.PluginRef, err error) error {
 	offered, _, oerr := offer(models, ref)
 	var useless *UnfitPluginError
 	var elsewhere *catalog.PlatformError
+	var unsigned *UnsignedPluginError
 	switch {
 	case oerr == nil:
 		name := ref.Name
@@ -293,7 +314,7 @@ func (r *roster) advise(ref catalog.PluginRef, err error) error {
 			name += "@" + offered.Version
 		}
 		return fault.WithHint(err, fmt.Sprintf("run `zoo plugin install %s`", name))
-	case errors.As(oerr, &useless), errors.As(oerr, &elsewhere):
+	case errors.As(oerr, &useless), errors.As(oerr, &elsewhere), errors.As(oerr, &unsigned):
 		return fault.WithHint(err, fmt.Sprintf("the catalog has it, but %v: %s", oerr, fault.Hint(oerr)))
 	}
 	return err
@@ -301,7 +322,8 @@ func (r *roster) advise(ref catalog.PluginRef, err error) error {
 
 // offer returns the newest version of a plugin of the catalog that satisfies the
 // constraint and that this host can use, and its program. Errors match zoo.ErrNotFound,
-// or zoo.ErrUsage for a constraint that is not understood.
+// zoo.ErrUsage for a constraint that is not understood, or are an [*UnsignedPluginError]
+// where there is such a version.
 func offer(models *catalog.Catalog, ref catalog.PluginRef) (catalog.PluginVersion, catalog.Binary, error) {
 	var none catalog.PluginVersion
 	constraint, err := semver.NewConstraint(cmp.Or(ref.Constraint, "*"))
@@ -327,7 +349,10 @@ func offer(models *catalog.Catalog, ref catalog.PluginRef) (catalog.PluginVersio
 		err = unfit(zoo.PluginID{Name: p.Name, Version: v.Version}, runtime.GOOS, runtime.GOARCH, v.Protocol, program.Version)
 		if err == nil {
 			binary, berr := v.Binary(p.Name)
-			if berr == nil {
+			switch {
+			case berr == nil && !p.Signed:
+				return none, catalog.Binary{}, &UnsignedPluginError{Plugin: zoo.PluginID{Name: p.Name, Version: v.Version}}
+			case berr == nil:
 				return v, binary, nil
 			}
 			err = berr

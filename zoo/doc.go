@@ -31,6 +31,7 @@
 //	checkpoints/NAME/VERSION/         source files, whole or in part
 //	references/NAME/VERSION/          adopted reference values: reference.json and the folder that it names
 //	plugins/NAME/VERSION/             a plugin: plugin.json, a PluginRecord, and its program, read-only
+//	plugins/NAME/.fetched/VERSION/    its program, whole or in part, before it is installed
 //	synthetic/NAME/                   a pack of random weights in a model's shapes, which the sdk makes
 //	state/stamps/HEX.json             which packs have been verified, and how their files looked
 //	state/receipts/HEX.json           receipts of packs in folders that cannot be written

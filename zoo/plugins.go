@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,6 +29,8 @@ import (
 
 const (
 	pluginsDir = "plugins"
+	// fetchedDir is the folder, beside the versions of a plugin, of what is being fetched.
+	fetchedDir = ".fetched"
 	// pluginFile is the name of a plugin's record in its folder.
 	pluginFile = "plugin.json"
 	// programPrefix starts the name of a plugin's program, so that it is never pluginFile.
@@ -291,16 +294,93 @@ func (l *PluginLock) Unlock() error {
 	return err
 }
 
-// Stage creates an empty folder for what is fetched. It is the caller's to remove; one
+// stage creates an empty folder for what is installed. It is the caller's to remove; one
 // that stays is removed by who takes the lock next.
-func (l *PluginLock) Stage() (string, error) {
-	if l.file == nil {
-		return "", errUnlocked
-	}
+func (l *PluginLock) stage() (string, error) {
 	if err := l.s.mkdir(path.Join(pluginsDir, l.name)); err != nil {
 		return "", err
 	}
 	return atomicfile.MkdirTemp(l.dir())
+}
+
+// fetchedName returns the name of the folder, in the store, of what has been fetched of a
+// plugin's version.
+func fetchedName(name, version string) string {
+	return path.Join(pluginsDir, name, fetchedDir, version)
+}
+
+// FetchDir returns the folder for the program of a version that has this sha256 while it
+// is fetched, which it creates. What is in it stays from one call to the next, so that a
+// fetch can be resumed, until the version is installed or removed; what is there of the
+// same version under another digest is removed.
+func (l *PluginLock) FetchDir(version, sha256 string) (string, error) {
+	if l.file == nil {
+		return "", errUnlocked
+	}
+	if err := checkRelease(l.name, version); err != nil {
+		return "", err
+	}
+	if _, err := catalog.ParseDigest("sha256:" + sha256); err != nil {
+		return "", err
+	}
+	parent := fetchedName(l.name, version)
+	others, err := l.s.readDir(parent)
+	if err != nil {
+		return "", err
+	}
+	for _, o := range others {
+		if o.Name() == sha256 {
+			continue
+		}
+		if err := l.s.removeTree(path.Join(parent, o.Name()), ""); err != nil {
+			return "", err
+		}
+	}
+	name := path.Join(parent, sha256)
+	return l.s.path(name), l.s.mkdir(name)
+}
+
+// RemoveFetched deletes what has been fetched of a version, if there is anything.
+func (l *PluginLock) RemoveFetched(version string) error {
+	if l.file == nil {
+		return errUnlocked
+	}
+	if err := checkRelease(l.name, version); err != nil {
+		return err
+	}
+	return l.s.removeTree(fetchedName(l.name, version), path.Join(pluginsDir, l.name, fetchedDir))
+}
+
+// FetchedPlugins returns the versions of a plugin, newest first, of which something has
+// been fetched and not installed: what is left of installations that were cut short.
+func (s *Store) FetchedPlugins(name string) ([]string, error) {
+	if err := catalog.ValidateName(name); err != nil {
+		return nil, err
+	}
+	entries, err := s.readDir(path.Join(pluginsDir, name, fetchedDir))
+	if err != nil {
+		return nil, err
+	}
+	var versions []string
+	for _, e := range entries {
+		if checkRelease(name, e.Name()) == nil && s.hasFile(fetchedName(name, e.Name())) {
+			versions = append(versions, e.Name())
+		}
+	}
+	slices.SortFunc(versions, func(a, b string) int { return semver.MustParse(b).Compare(semver.MustParse(a)) })
+	return versions, nil
+}
+
+// hasFile reports whether there is a file below a folder of the store.
+func (s *Store) hasFile(name string) bool {
+	return errors.Is(s.inRoot(func(root *os.Root) error {
+		return fs.WalkDir(root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				return fs.ErrExist
+			}
+			return err
+		})
+	}), fs.ErrExist)
 }
 
 // Install copies the program at file, whose size and digest the record pins, into the
@@ -308,7 +388,8 @@ func (l *PluginLock) Stage() (string, error) {
 // try is called with the path of the copy, which can be run; it completes the record,
 // of which Name, Version, SHA256 and SizeBytes must stand and stay. A sound plugin of
 // the same version and digest stays as it is; another one of the same version is
-// replaced. A file that is not what the record says is [ErrIntegrity].
+// replaced. What was fetched of the version is removed then. A file that is not what the
+// record says is [ErrIntegrity].
 func (l *PluginLock) Install(ctx context.Context, file string, r PluginRecord, try func(path string, r *PluginRecord) error) (*StoredPlugin, error) {
 	if l.file == nil {
 		return nil, errUnlocked
@@ -319,7 +400,7 @@ func (l *PluginLock) Install(ctx context.Context, file string, r PluginRecord, t
 	if r.Name != l.name {
 		return nil, fmt.Errorf("install plugin %q under the lock of %q: %w", r.Name, l.name, fault.ErrUsage)
 	}
-	stage, err := l.Stage()
+	stage, err := l.stage()
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +424,15 @@ func (l *PluginLock) Install(ctx context.Context, file string, r PluginRecord, t
 	if err := atomicfile.WriteFile(ctx, filepath.Join(stage, pluginFile), append(data, '\n'), atomicfile.Options{}); err != nil {
 		return nil, err
 	}
-	return l.commit(ctx, stage, &r)
+	p, err := l.commit(ctx, stage, &r)
+	if err != nil {
+		return nil, err
+	}
+	// What stays costs room and nothing else.
+	if err := l.RemoveFetched(version); err != nil {
+		l.s.logger.Warn("cannot remove what was fetched", "plugin", name, "version", version, "err", err)
+	}
+	return p, nil
 }
 
 // copyProgram copies a program and checks it on the way.
@@ -385,7 +474,10 @@ func (l *PluginLock) commit(ctx context.Context, stage string, r *PluginRecord) 
 		return nil, err
 	}
 	p := l.s.plugin(r.Name, r.Version)
-	return &p, p.Problem
+	if p.Problem != nil {
+		return nil, p.Problem
+	}
+	return &p, nil
 }
 
 // discard deletes a version: first it is no longer there, and then its files go.
@@ -402,7 +494,8 @@ func (l *PluginLock) discard(version string) error {
 	return l.s.removeTree(trash, "")
 }
 
-// Remove removes a version, damaged or not. One that is not there is [ErrNotFound].
+// Remove removes a version, damaged or not, and what has been fetched of it. One of which
+// there is nothing is [ErrNotFound].
 func (l *PluginLock) Remove(version string) error {
 	if l.file == nil {
 		return errUnlocked
@@ -410,10 +503,16 @@ func (l *PluginLock) Remove(version string) error {
 	if err := checkRelease(l.name, version); err != nil {
 		return err
 	}
-	if !l.s.exists(pluginName(l.name, version)) {
+	installed := l.s.exists(pluginName(l.name, version))
+	if !installed && !l.s.exists(fetchedName(l.name, version)) {
 		return fault.WithHint(fmt.Errorf("%w: plugin %s %s is not installed", fault.ErrNotFound, l.name, version), "`zoo plugin list` shows what is")
 	}
-	if err := l.discard(version); err != nil {
+	if installed {
+		if err := l.discard(version); err != nil {
+			return err
+		}
+	}
+	if err := l.RemoveFetched(version); err != nil {
 		return err
 	}
 	_ = l.s.inRoot(func(root *os.Root) error { return root.Remove(path.Join(pluginsDir, l.name)) }) // fails unless it is empty

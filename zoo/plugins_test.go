@@ -217,8 +217,113 @@ func TestPluginRefused(t *testing.T) {
 	if err := errors.Join(lock.Unlock(), lock.Unlock()); err != nil {
 		t.Error(err)
 	}
-	if _, err := lock.Stage(); !errors.Is(err, zoo.ErrUsage) {
+	if _, err := lock.FetchDir("1.0.0", strings.Repeat("0", 64)); !errors.Is(err, zoo.ErrUsage) {
 		t.Errorf("a lock that was given up: %v", err)
+	}
+}
+
+// TestPluginFetched checks where a program lies while it is fetched, and when it goes.
+func TestPluginFetched(t *testing.T) {
+	s, _ := newStore(t)
+	lock, err := s.LockPlugin(t.Context(), "fam", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	one, two := strings.Repeat("1", 64), catalog.DigestOf([]byte("program")).Hex()
+	fetch := func(version, sum string) string {
+		t.Helper()
+		dir, err := lock.FetchDir(version, sum)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "part"), []byte("pro"), 0o400)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	fetched := func(want ...string) {
+		t.Helper()
+		got, err := s.FetchedPlugins("fam")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	fetched()
+	if _, err := lock.FetchDir("1.8.0", one); err != nil {
+		t.Fatal(err)
+	}
+	fetched() // nothing yet
+	old := fetch("1.0.0", one)
+	fetch("1.10.0-rc.1", one)
+	fetch("1.9.0", one)
+	if again, err := lock.FetchDir("1.0.0", one); err != nil || again != old {
+		t.Errorf("the folder is %q, then %q: %v", old, again, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(old, "part")); err != nil || string(data) != "pro" {
+		t.Errorf("the part is %q: %v", data, err)
+	}
+	// Another program of the version: what was there is of no use.
+	if dir := fetch("1.0.0", two); dir == old {
+		t.Errorf("two programs share %q", dir)
+	}
+	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the part of another program: %v", err)
+	}
+	fetched("1.10.0-rc.1", "1.9.0", "1.0.0")
+	if got := stored(t, s); len(got) != 0 {
+		t.Errorf("what was fetched is listed as installed: %v", got)
+	}
+
+	if err := lock.Remove("1.9.0"); err != nil {
+		t.Error(err)
+	}
+	if err := lock.Remove("1.9.0"); !errors.Is(err, zoo.ErrNotFound) {
+		t.Errorf("removed twice: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(file, []byte("program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("it does not start")
+	for _, fail := range []error{broken, nil} {
+		if _, err := lock.Install(t.Context(), file, pluginRecord("fam", "1.0.0", "program"), func(string, *zoo.PluginRecord) error { return fail }); !errors.Is(err, fail) {
+			t.Fatal(err)
+		}
+		if fail != nil {
+			fetched("1.10.0-rc.1", "1.0.0")
+		}
+	}
+	fetched("1.10.0-rc.1")
+	fetch("1.0.0", two)
+	if err := lock.Remove("1.0.0"); err != nil {
+		t.Error(err)
+	}
+	fetched("1.10.0-rc.1")
+	if err := errors.Join(lock.RemoveFetched("1.10.0-rc.1"), lock.RemoveFetched("1.10.0-rc.1")); err != nil {
+		t.Error(err)
+	}
+	fetched()
+	if err := lock.RemoveFetched("1.8.0"); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(s.Home(), "plugins", "fam")); err == nil && len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+
+	for _, p := range [][2]string{{"1.0", one}, {"../x", one}, {"1.0.0", ""}, {"1.0.0", "../" + one[3:]}, {"1.0.0", strings.Repeat("A", 64)}} {
+		if _, err := lock.FetchDir(p[0], p[1]); !errors.Is(err, zoo.ErrUsage) {
+			t.Errorf("version %q, sha256 %q: %v", p[0], p[1], err)
+		}
+	}
+	if _, err := s.FetchedPlugins("../fam"); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("a name that is none: %v", err)
+	}
+	if err := lock.RemoveFetched("../fam"); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("a version that is none: %v", err)
 	}
 }
 

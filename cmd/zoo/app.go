@@ -45,6 +45,8 @@ type globalFlags struct {
 	offline bool
 	quiet   bool
 	verbose bool
+	// catalogKeys are the keys of which one must have signed the catalog.
+	catalogKeys []string
 }
 
 // run runs the command line and returns the exit code.
@@ -144,6 +146,7 @@ func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
 	opts := []sdk.Option{
 		sdk.WithHome(a.global.home),
 		sdk.WithCatalog(a.global.catalog),
+		sdk.WithCatalogKeys(a.global.catalogKeys...),
 		sdk.WithLogger(slog.New(&logHandler{out: a.progress, level: level})),
 		sdk.WithProgress(a.progress.events()),
 	}

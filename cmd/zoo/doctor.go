@@ -161,6 +161,14 @@ func showDiagnosis(w io.Writer, d *sdk.Diagnosis) {
 	line("token", "%s", token)
 	line("hub cache", "%s", orNone(d.HubCache, "none"))
 	line("catalog", "%s", countOf(d.Models, "model"))
+	switch {
+	case d.CatalogKey != "":
+		line("catalog file", "%s, signed by key %s (%s)", d.CatalogFile, d.CatalogKey, orNone(d.CatalogComment, "no comment"))
+	case d.CatalogFile != "" && d.Models > 0:
+		line("catalog file", "%s, not checked: its plugins are not installed (name the key that it is signed with, --catalog-key)", d.CatalogFile)
+	case d.CatalogFile != "":
+		line("catalog file", "%s, not read", d.CatalogFile)
+	}
 	for _, p := range d.Plugins {
 		line("plugin", "%s %s: %s", p.Name, p.Version, p.Title)
 	}

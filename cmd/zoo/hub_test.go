@@ -55,7 +55,7 @@ const shardedRepository = "google/gemma-4-E4B-it-qat-q4_0-unquantized"
 //	missing  404
 //	down     504 with a pause that is too long to wait for
 //	flaky    504 once for each file
-//	half     half of the weights, and then nothing more
+//	half     half of the weights, or of a plugin, and then nothing more
 //	other    other bytes than before under another commit
 type fakeHub struct {
 	server *httptest.Server
@@ -136,7 +136,7 @@ func (h *fakeHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Repo-Commit", commit)
 	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(data)))
-	if mode == "half" && path == "model.safetensors" {
+	if mode == "half" && (path == "model.safetensors" || repository == pluginRepository) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
 		_, _ = w.Write(data[:len(data)/2])
 		w.(http.Flusher).Flush()

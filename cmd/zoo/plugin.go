@@ -56,8 +56,9 @@ func (a *app) pluginListCommand() *cobra.Command {
 the catalog has. A plugin that is "taken" is the newest that can be used, or the
 newest that the constraint of a model allows; MODELS are the models that are run
 with it. One that is "passed over" works, but there is a better one; one that is
-"unusable" is damaged, or not made for this machine or this zoo; "available" is
-what can be installed. Programs are read through, and none is started.`,
+"unusable" is damaged, not made for this machine or this zoo, or of a catalog whose
+signature has not been checked; "available" is what can be installed. Programs are
+read through, and none is started.`,
 		Example: `  zoo plugin list
   zoo plugin list --json`,
 		Args: args(0, 0, "no arguments"),
@@ -104,8 +105,11 @@ func (a *app) pluginInstallCommand() *cobra.Command {
 		Short: "Install a plugin of the catalog, or one that you have as a file",
 		Long: `install puts a plugin into the store. With a name it is the newest version in the
 catalog that satisfies the constraint and that this machine can run: the program is
-fetched from the hub and held against the size and the sha256 in the catalog. With
---from it is the program in a file, under the name and the version that it says
+fetched from the hub and held against the size and the sha256 in the catalog; what is
+there of a download that was cut short is kept and completed. The file of --catalog
+must be signed with minisign for that, by a key that --catalog-key names.
+
+With --from it is the program in a file, under the name and the version that it says
 itself; its sha256 is recorded. Either is started once, to ask who it is, and checked
 each time that it is started later.`,
 		Example: `  zoo plugin install acme
@@ -152,7 +156,7 @@ func (a *app) pluginRmCommand() *cobra.Command {
 		Aliases: []string{"remove"},
 		Short:   "Remove installed plugins",
 		Long: `rm removes the newest installed version of each plugin that satisfies the constraint,
-damaged or not. Packs that it made stay, and are run by other versions that can.`,
+damaged or not; where none is installed, what is left of a download. Packs that it made stay, and are run by other versions that can.`,
 		Example: `  zoo plugin rm acme
   zoo plugin rm acme@1.0.0`,
 		Args:              args(1, -1, "the name of a plugin"),

@@ -116,6 +116,10 @@ func (plugins) Open(name string) (fs.File, error) {
 	return os.DirFS(dir).Open(name)
 }
 
+// guideRepository is the repository to which the page on plugins would have its reader
+// bring a program: the hub has what lies in the folder acme.
+const guideRepository = "you/acme"
+
 // guideCommand runs all blocks of a page of documentation that are marked as sh, as one
 // script in the folder of the test. The page finds the source of zoo in ZOO_SOURCE; the
 // compiler takes modules from its cache.

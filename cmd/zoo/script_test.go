@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ import (
 var update = flag.Bool("update", false, "rewrite what scripts compare with")
 
 func TestMain(m *testing.M) {
-	testscript.Main(cleaned{m}, map[string]func(){"zoo": main})
+	testscript.Main(cleaned{m}, map[string]func(){"zoo": main, "minisign": minisignProgram})
 }
 
 // cleaned removes the shared store after all tests.
@@ -62,9 +63,11 @@ var sharedStore = sync.OnceValues(func() (string, error) {
 //	installed               put the demo into the store
 //	checkpoint DIR          write the demo's source files into a folder
 //	flip FILE OFFSET        invert a bit of the file that a pattern names
+//	rewrite FILE RE TEXT TO write FILE with the first match of an expression replaced to TO
 //	await FILE BYTES        wait until a file that a pattern names has this size
 //	floats DIR              copy a small checkpoint of floats, in shards, to DIR
 //	plugins                 build tinyfam-1.0.0, 1.1.0 and 1.2.0-untitled, plugins, and catalogs of them
+//	key FILE                set KEY to the public key in a file of minisign, which can be run
 //	guide FILE              do what the shell blocks of a page of documentation say
 //	hub MODE                serve the demo as hub/demo at HF_ENDPOINT; see fakeHub
 //	asked TEXT              the hub was asked for something with this in it
@@ -95,8 +98,10 @@ func TestScripts(t *testing.T) {
 			"checkpoint": checkpointCommand,
 			"floats":     floatsCommand,
 			"flip":       flipCommand,
+			"rewrite":    rewriteCommand,
 			"await":      awaitCommand,
 			"plugins":    pluginsCommand,
+			"key":        keyCommand,
 			"guide":      guideCommand,
 			"hub":        hubCommand,
 			"asked":      askedCommand,
@@ -170,6 +175,18 @@ func flipCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(file, data, 0o644))
 }
 
+func rewriteCommand(ts *testscript.TestScript, neg bool, args []string) {
+	text := ts.ReadFile(args[0])
+	at := regexp.MustCompile(args[1]).FindStringIndex(text)
+	if at == nil {
+		ts.Fatalf("%q does not match in\n%s", args[1], text)
+	}
+	file := ts.MkAbs(args[3])
+	ts.Check(os.MkdirAll(filepath.Dir(file), 0o755))
+	text = text[:at[0]] + strings.ReplaceAll(args[2], `\n`, "\n") + text[at[1]:]
+	ts.Check(os.WriteFile(file, []byte(text), 0o644))
+}
+
 func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	least, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
@@ -191,7 +208,7 @@ func hubCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if hub.server == nil {
 		files, err := catalog.Embedded("demo")
 		ts.Check(err)
-		hub.start(map[string]fs.FS{"hub/demo": files, shardedRepository: os.DirFS(tinyFloats), pluginRepository: plugins{}})
+		hub.start(map[string]fs.FS{"hub/demo": files, shardedRepository: os.DirFS(tinyFloats), pluginRepository: plugins{}, guideRepository: os.DirFS(ts.MkAbs("acme"))})
 		ts.Defer(hub.server.Close)
 		ts.Setenv("HF_ENDPOINT", hub.server.URL)
 		ts.Check(os.WriteFile(ts.MkAbs("catalog.yaml"), []byte(hubCatalog), 0o644))
