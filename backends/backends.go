@@ -74,6 +74,9 @@ type Options struct {
 	Activations Activations
 	// Tables is how tables are kept; "" means as it suits the backend best.
 	Tables TablePlacement
+	// MemoryBytes is the most that activations and caches may take where the
+	// processor computes; 0 means as much as they ask for. A device sets limits of its own.
+	MemoryBytes int64
 	// Profile makes the executor measure each operation, which costs it a little time.
 	Profile bool
 }
@@ -209,6 +212,9 @@ type OpProfile struct {
 // sliding caches no longer hold the positions before it.
 var ErrTruncate = fmt.Errorf("%w: the sliding caches no longer hold the positions needed", fault.ErrUsage)
 
+// ErrMemory reports that an executor would take more than Options.MemoryBytes.
+var ErrMemory = fmt.Errorf("%w: not enough memory", fault.ErrUsage)
+
 // ContextError reports a batch that would make a slot longer than the context.
 type ContextError struct {
 	// Need is the number of positions that the slot would have, or at least those up to the first that does not fit, Context the most it may have.
@@ -246,11 +252,11 @@ func CheckWeights(p *program.Program, w Weights) error {
 		data, m, ok := w.Tensor(want.Name)
 		switch {
 		case !ok:
-			return fmt.Errorf("%w: the pack has no tensor %q that the program reads", fault.ErrIntegrity, want.Name)
+			return fmt.Errorf("%w: the pack has no tensor %.40q that the program reads", fault.ErrIntegrity, want.Name)
 		case m != want.Matrix:
-			return fmt.Errorf("%w: tensor %q is %+v in the pack and %+v in the program", fault.ErrIntegrity, want.Name, m, want.Matrix)
+			return fmt.Errorf("%w: tensor %.40q is %+v in the pack and %+v in the program", fault.ErrIntegrity, want.Name, m, want.Matrix)
 		case int64(len(data)) != m.SizeBytes():
-			return fmt.Errorf("%w: tensor %q has %d bytes, its shape needs %d", fault.ErrIntegrity, want.Name, len(data), m.SizeBytes())
+			return fmt.Errorf("%w: tensor %.40q has %d bytes, its shape needs %d", fault.ErrIntegrity, want.Name, len(data), m.SizeBytes())
 		}
 	}
 	return nil

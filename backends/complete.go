@@ -45,7 +45,7 @@ func (o Options) Complete(p *program.Program) (Options, error) {
 	case CacheInt8:
 		for _, c := range p.Caches {
 			if c.KeyScale == 0 || c.ValueScale == 0 {
-				return o, fault.WithHint(fmt.Errorf("%w: the checkpoint has no int8 grid for cache %q", fault.ErrUsage, c.Name), "use `--kv float`")
+				return o, fault.WithHint(fmt.Errorf("%w: the checkpoint has no int8 grid for cache %.40q", fault.ErrUsage, c.Name), "use `--kv float`")
 			}
 		}
 	default:

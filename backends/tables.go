@@ -66,7 +66,7 @@ func HoldTables(ctx context.Context, p *program.Program, w Weights, place TableP
 		data, matrix, _ := w.Tensor(p.Weights[i].Name)
 		from, ok := mmap.Offset(t.file, data)
 		if !ok {
-			return nil, fmt.Errorf("%w: tensor %q lies outside of the mapped file", fault.ErrIntegrity, p.Weights[i].Name)
+			return nil, fmt.Errorf("%w: tensor %.40q lies outside of the mapped file", fault.ErrIntegrity, p.Weights[i].Name)
 		}
 		if gathered {
 			t.parts = append(t.parts, tablePart{from, from + len(data), matrix.RowBytes()})

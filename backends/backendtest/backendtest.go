@@ -105,6 +105,13 @@ func cases() []testCase {
 		c.opts.Tables, c.tokens = tables, 20
 		list = append(list, c)
 	}
+	for _, cache := range []backends.CacheType{backends.CacheFloat, backends.CacheInt8} {
+		c := list[0]
+		c.name = fmt.Sprintf("many heads for each key, %s cache", cache)
+		c.opts.Cache, c.tokens = cache, 20
+		c.shape.HeadDim, c.shape.Heads, c.shape.KVHeads = 4, 74, 2
+		list = append(list, c)
+	}
 	return list
 }
 

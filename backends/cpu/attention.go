@@ -3,6 +3,7 @@ package cpu
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/backends/cpu/kernels"
@@ -15,6 +16,8 @@ const (
 	// splitHeads is the most heads of a unit where there are too few blocks for
 	// all threads.
 	splitHeads = 4
+	// wideHeads is the most heads of a unit anywhere: each needs memory of every worker.
+	wideHeads = 32
 	// splitUnits is the number of units for each thread below which rows are few.
 	splitUnits = 4
 	// maxSums bounds the numbers that blocks of their own become before they are combined.
@@ -34,33 +37,55 @@ type attention struct {
 	heads      int
 	scale      float32
 
-	perKV int // heads that share keys
-	// wide and narrow are ways to cut these into the heads of a unit.
-	wide, narrow []tile
+	*headShares
 	// of a cache of codes: the scales for each lane, as in a block of a matrix
 	keyScales, valueScales []byte
 }
 
-// newAttention prepares an attention.
-func newAttention(e *executor, o *program.Attention) *attention {
-	c := e.p.Caches[o.Cache]
-	a := &attention{e: e, cache: o.Cache, query: o.Query, out: o.Out, heads: o.Heads, scale: o.Scale, perKV: o.Heads / c.KVHeads}
+// headShares is how heads that share keys are divided.
+type headShares struct {
+	perKV int // heads that share keys
+	// wide and narrow are ways to cut these into the heads of a unit.
+	wide, narrow []tile
+	most         int // heads of a unit
+}
+
+// newHeadShares returns the ways to divide so many heads.
+func newHeadShares(e *executor, perKV int) *headShares {
+	h := &headShares{perKV: perKV}
 	if e.opts.Cache == backends.CacheInt8 {
 		sizes := rowTiles(e.kernels.Tiles(), planes24)
-		a.wide = cut(nil, a.perKV, sizes)
+		h.wide = cut(nil, perKV, sizes)
 		most := 0
 		for _, n := range sizes {
 			if n <= splitHeads {
 				most++
 			}
 		}
-		a.narrow = cut(nil, a.perKV, sizes[:most])
-		a.keyScales, a.valueScales = lanes(c.KeyScale), lanes(c.ValueScale)
-		return a
+		h.narrow = cut(nil, perKV, sizes[:most])
+	} else {
+		h.wide, h.narrow = evenly(perKV, wideHeads), evenly(perKV, splitHeads)
 	}
-	a.wide = []tile{{0, a.perKV}}
-	for first := 0; first < a.perKV; first += splitHeads {
-		a.narrow = append(a.narrow, tile{first, min(splitHeads, a.perKV-first)})
+	for _, t := range slices.Concat(h.wide, h.narrow) {
+		h.most = max(h.most, t.rows)
+	}
+	return h
+}
+
+// evenly divides n heads into tiles of size, and what is left.
+func evenly(n, size int) (tiles []tile) {
+	for first := 0; first < n; first += size {
+		tiles = append(tiles, tile{first, min(size, n-first)})
+	}
+	return tiles
+}
+
+// newAttention prepares an attention.
+func newAttention(e *executor, o *program.Attention, shares *headShares) *attention {
+	a := &attention{e: e, cache: o.Cache, query: o.Query, out: o.Out, heads: o.Heads, scale: o.Scale, headShares: shares}
+	if e.opts.Cache == backends.CacheInt8 {
+		c := e.p.Caches[o.Cache]
+		a.keyScales, a.valueScales = lanes(c.KeyScale), lanes(c.ValueScale)
 	}
 	return a
 }
@@ -84,8 +109,15 @@ type plan struct {
 	largest, totals []float32 // [rows, blocks, heads]
 }
 
-// bytes returns the memory held.
-func (p *plan) bytes() int64 { return 4 * int64(len(p.sums)+len(p.largest)+len(p.totals)) }
+// room makes room for so many sums, and as many largest scores and totals as there
+// are heads of blocks. It reports false where that is refused.
+func (p *plan) room(m *memory, sums, heads int) bool {
+	var ok [3]bool
+	p.sums, ok[0] = roomFor(m, p.sums, sums)
+	p.largest, ok[1] = roomFor(m, p.largest, heads)
+	p.totals, ok[2] = roomFor(m, p.totals, heads)
+	return ok[0] && ok[1] && ok[2]
+}
 
 // span returns the positions [from, to) that a row sees, and their first block and number of blocks.
 func (a *attention) span(r int) (from, to, first, blocks int) {
@@ -115,15 +147,11 @@ func (a *planned) prepare() (units, work int) {
 	}
 	p.first = append(p.first, blocks)
 	threads := a.e.opts.Threads
-	p.split = threads > 1 && a.e.live*c.KVHeads < splitUnits*threads && blocks*a.heads*c.HeadDim <= maxSums
+	sums := blocks * a.heads * c.HeadDim
+	p.split = threads > 1 && a.e.live*c.KVHeads < splitUnits*threads && sums <= maxSums && p.room(&a.e.memory, sums, blocks*a.heads)
 	p.tiles = a.wide
 	if p.split && blocks*c.KVHeads < 2*threads {
 		p.tiles = a.narrow
-	}
-	if p.split {
-		p.sums = roomFor(p.sums, blocks*a.heads*c.HeadDim)
-		p.largest = roomFor(p.largest, blocks*a.heads)
-		p.totals = roomFor(p.totals, blocks*a.heads)
 	}
 	p.work = 2 * positions * a.heads * c.HeadDim
 	if a.e.opts.Cache != backends.CacheInt8 {
@@ -139,12 +167,17 @@ func (a *planned) do(worker, first, end int) {
 	}
 }
 
-// roomFor returns s, or a longer slice if it is shorter than n: half as long again, since contexts grow block by block.
-func roomFor(s []float32, n int) []float32 {
-	if len(s) < n {
-		return make([]float32, n+n/2)
+// roomFor returns s, or a longer slice if it is shorter than n: half as long again,
+// since contexts grow block by block. It reports false where that is refused.
+func roomFor(m *memory, s []float32, n int) ([]float32, bool) {
+	if len(s) >= n {
+		return s, true
 	}
-	return s
+	longer := n + n/2
+	if m.take(4*int64(longer-len(s))) != nil {
+		return s, false
+	}
+	return make([]float32, longer), true
 }
 
 // shares returns the number of units of a row, or of one of its blocks.

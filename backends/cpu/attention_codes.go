@@ -21,9 +21,11 @@ type queryDigits struct {
 	starts []float64 // what the midpoint of the codes adds
 }
 
-// bytes returns the memory held.
-func (q *queryDigits) bytes() int64 {
-	return int64(4*len(q.words) + 4*len(q.steps) + 8*len(q.starts))
+// allocate makes the memory that is needed.
+func (q *queryDigits) allocate(m *memory, n needs) {
+	q.words = atLeast(m, q.words, n.queryWords)
+	q.steps = atLeast(m, q.steps, n.queries)
+	q.starts = atLeast(m, q.starts, n.queries)
 }
 
 // digitize makes integers of the queries of a row.

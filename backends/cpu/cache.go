@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"fmt"
+
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
@@ -67,13 +69,19 @@ func (c *cache) page(pos int) *page {
 	return &c.pages[i]
 }
 
-// grow makes room for a position and returns the bytes allocated.
-func (c *cache) grow(pos int) (added int64) {
+// grow makes room for a position and returns the bytes allocated, or why they are refused.
+func (c *cache) grow(m *memory, pos int) (added int64, err error) {
 	need := pos/backends.BlockPositions + 1
 	if c.ring > 0 {
 		need = min(need, c.ring)
 	}
 	keys, values := c.pageBytes()
+	// The pages of one position are taken together, or none.
+	if missing := int64(max(0, need-len(c.pages))) * int64(keys+values); missing > 0 {
+		if err := m.take(missing); err != nil {
+			return 0, fmt.Errorf("cache %.40q at position %d: %w", c.Name, pos, err)
+		}
+	}
 	for len(c.pages) < need {
 		var p page
 		if c.int8 {
@@ -84,7 +92,7 @@ func (c *cache) grow(pos int) (added int64) {
 		added += int64(keys + values)
 		c.pages = append(c.pages, p)
 	}
-	return added
+	return added, nil
 }
 
 // store is the task of program.Store; a unit is a row.

@@ -79,38 +79,16 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err != nil {
 		return nil, err
 	}
-	tables, err := backends.HoldTables(ctx, p, w, opts.Tables)
-	if err != nil {
+	e := &executor{p: p, opts: opts, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows), memory: memory{limit: opts.MemoryBytes}}
+	c := compiler{e: e, w: w, fed: &digits{}, vectors: map[program.WeightID][]float32{}, shares: map[int]*headShares{}}
+	if err := c.program(); err != nil {
 		return nil, err
 	}
-	c := compiler{fed: &digits{}, e: &executor{p: p, opts: opts, tables: tables, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows)}, w: w}
-	c.e.planes, c.e.limit = fixedPoint(opts.Activations)
-	c.buffers()
-	for i, op := range p.Ops {
-		c.index = i
-		c.op(op)
+	if e.tables, err = backends.HoldTables(ctx, p, w, opts.Tables); err != nil {
+		return nil, err
 	}
-	c.index = len(p.Ops)
-	c.e.peaks = make([]float32, opts.MaxLogits*runs(p.Vocab))
-	c.add("peaks", &peaks{c.e})
-	if opts.Profile {
-		for _, name := range c.kinds {
-			c.e.profile = append(c.e.profile, backends.OpProfile{Name: name})
-		}
-	}
-	for _, d := range c.digits {
-		c.e.stats.BufferBytes += d.bytes()
-	}
-	c.e.stats.BufferBytes += c.fed.bytes() + c.e.queries.bytes() + 4*int64(len(c.e.peaks))
-	c.e.scratch = make([]scratch, opts.Threads)
-	for i := range c.e.scratch {
-		c.e.scratch[i] = c.need.scratch()
-		c.e.stats.BufferBytes += c.e.scratch[i].bytes()
-	}
-	c.e.stats.StepBytes = backends.StepBytes(p)
-	c.e.ahead()
-	c.e.pool = newPool(opts.Threads, b.minWork, b.kernels.Read)
-	return c.e, nil
+	e.pool = newPool(opts.Threads, b.minWork, b.kernels.Read)
+	return e, nil
 }
 
 // ahead tells each operation which one reads weights next; after the last it is the first of the next step.
@@ -134,30 +112,71 @@ type compiler struct {
 	selected bool
 	digits   []*digits // of the first, second, … operand of every product
 	fed      *digits   // of the operands that a gateUp feeds
+	vectors  map[program.WeightID][]float32
+	shares   map[int]*headShares // by the number of heads that share keys
 	need     needs
 	kinds    []string // of operations, for the profile
 }
 
-// needs is how much scratch memory the operations take at most.
-type needs struct{ digits, totals, groups, sharers, headDim int }
+// needs is how much memory the operations take at most, any one of them: the most
+// heads and the longest, say, need not be of the same attention.
+type needs struct {
+	// of a worker's scratch
+	digits, totals, groups, sharers, sharerCols, headDim int
+	// of all queries over codes, and their words
+	queries, queryWords int
+}
 
 // scratch returns a worker's memory.
-func (n needs) scratch() scratch {
-	return scratch{
-		digits:  make([]uint32, n.digits),
-		totals:  make([]int32, n.totals),
-		sums32:  make([]int32, n.groups),
-		gate:    make([]float32, n.totals),
-		up:      make([]float32, n.totals),
-		weights: make([]float32, n.sharers*backends.BlockPositions),
-		sums:    make([]float32, n.sharers*n.headDim),
-		largest: make([]float32, 2*n.sharers), totalsOf: make([]float32, 2*n.sharers),
-		codes:       make([]int8, n.headDim),
-		weightWords: make([]uint32, n.sharers*planes24*backends.BlockPositions/4),
-		steps:       make([]float32, n.sharers),
-		starts:      make([]float64, n.sharers),
-		padded:      make([]float32, n.sharers*(n.headDim+quant.BlockRows-1)),
+func (n needs) scratch(m *memory) (s scratch) {
+	s.digits = atLeast(m, s.digits, n.digits)
+	s.totals = atLeast(m, s.totals, n.totals)
+	s.sums32 = atLeast(m, s.sums32, n.groups)
+	s.gate = atLeast(m, s.gate, n.totals)
+	s.up = atLeast(m, s.up, n.totals)
+	s.weights = atLeast(m, s.weights, n.sharers*backends.BlockPositions)
+	s.sums = atLeast(m, s.sums, n.sharerCols)
+	s.largest = atLeast(m, s.largest, 2*n.sharers)
+	s.totalsOf = atLeast(m, s.totalsOf, 2*n.sharers)
+	s.codes = atLeast(m, s.codes, n.headDim)
+	s.weightWords = atLeast(m, s.weightWords, n.sharers*planes24*backends.BlockPositions/4)
+	s.steps = atLeast(m, s.steps, n.sharers)
+	s.starts = atLeast(m, s.starts, n.sharers)
+	s.padded = atLeast(m, s.padded, n.sharerCols)
+	return s
+}
+
+// program compiles all operations and makes the memory that they need.
+func (c *compiler) program() error {
+	e := c.e
+	e.planes, e.limit = fixedPoint(e.opts.Activations)
+	c.buffers()
+	for i, op := range e.p.Ops {
+		if e.memory.refused != nil {
+			return e.memory.refused
+		}
+		c.index = i
+		c.op(op)
 	}
+	c.index = len(e.p.Ops)
+	e.peaks = atLeast(&e.memory, e.peaks, e.opts.MaxLogits*runs(e.p.Vocab))
+	c.add("peaks", &peaks{e})
+	if e.opts.Profile {
+		for _, name := range c.kinds {
+			e.profile = append(e.profile, backends.OpProfile{Name: name})
+		}
+	}
+	for _, d := range append(c.digits, c.fed) {
+		d.allocate(&e.memory)
+	}
+	e.queries.allocate(&e.memory, c.need)
+	e.scratch = make([]scratch, e.opts.Threads)
+	for i := range e.scratch {
+		e.scratch[i] = c.need.scratch(&e.memory)
+	}
+	e.stats.StepBytes = backends.StepBytes(e.p)
+	e.ahead()
+	return e.memory.refused
 }
 
 // kind returns the number of a kind of operation.
@@ -188,13 +207,11 @@ func (c *compiler) buffers() {
 		if early[i] {
 			rows = opts.MaxRows
 		}
-		c.e.buf[i] = buffer{cols: b.Cols, data: make([]float32, rows*b.Cols)}
-		c.e.stats.BufferBytes += 4 * int64(len(c.e.buf[i].data))
+		c.e.buf[i] = buffer{cols: b.Cols, data: atLeast[float32](&c.e.memory, nil, rows*b.Cols)}
 	}
 	c.e.angles = make([]angles, len(p.Rotations))
 	for i, r := range p.Rotations {
-		c.e.angles[i] = angles{freqs: r.Freqs, table: make([]float32, opts.MaxRows*2*len(r.Freqs))}
-		c.e.stats.BufferBytes += 4 * int64(len(c.e.angles[i].table))
+		c.e.angles[i] = angles{freqs: r.Freqs, table: atLeast[float32](&c.e.memory, nil, opts.MaxRows*2*len(r.Freqs))}
 	}
 	for _, k := range p.Caches {
 		c.need.headDim = max(c.need.headDim, k.HeadDim)
@@ -207,15 +224,19 @@ func (c *compiler) weight(id program.WeightID) (quant.Matrix, []byte) {
 	return m, data
 }
 
-// vector returns a float32 weight of one row, nil for none.
+// vector returns a float32 weight of one row, nil for none: the same memory however many operations read it.
 func (c *compiler) vector(id program.WeightID) []float32 {
 	if id == program.None {
 		return nil
 	}
-	m, data := c.weight(id)
-	v := make([]float32, m.Cols)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	v, ok := c.vectors[id]
+	if !ok {
+		m, data := c.weight(id)
+		v = atLeast(&c.e.memory, v, m.Cols)
+		for i := range v {
+			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+		}
+		c.vectors[id] = v
 	}
 	return v
 }
@@ -269,16 +290,23 @@ func (c *compiler) op(op program.Op) {
 
 // attention compiles an attention.
 func (c *compiler) attention(o *program.Attention) {
-	a := newAttention(c.e, o)
-	c.need.sharers = max(c.need.sharers, a.perKV)
+	k := c.e.p.Caches[o.Cache]
+	perKV := o.Heads / k.KVHeads
+	shares, ok := c.shares[perKV]
+	if !ok {
+		shares = newHeadShares(c.e, perKV)
+		c.shares[perKV] = shares
+	}
+	a := newAttention(c.e, o, shares)
+	n := &c.need
+	n.sharers = max(n.sharers, a.most)
+	n.sharerCols = max(n.sharerCols, a.most*(k.HeadDim+quant.BlockRows-1))
 	if c.e.opts.Cache == backends.CacheInt8 {
-		words := (c.e.p.Caches[o.Cache].HeadDim + 3) / 4
-		q := &c.e.queries
-		q.words = atLeast(q.words, c.rows()*a.heads*planes24*words)
-		q.steps = atLeast(q.steps, c.rows()*a.heads)
-		q.starts = atLeast(q.starts, c.rows()*a.heads)
-		c.need.digits = max(c.need.digits, a.perKV*planes24*max(words, backends.BlockPositions/4))
-		c.need.totals = max(c.need.totals, maxTotals, a.perKV*planes24*quant.BlockRows)
+		words := (k.HeadDim + 3) / 4
+		n.queries = max(n.queries, c.rows()*a.heads)
+		n.queryWords = max(n.queryWords, c.rows()*a.heads*planes24*words)
+		n.digits = max(n.digits, a.most*planes24*max(words, backends.BlockPositions/4))
+		n.totals = max(n.totals, maxTotals, a.most*planes24*quant.BlockRows)
 	}
 	c.add("attention", &planned{a})
 	c.add("attention", a)
@@ -329,10 +357,11 @@ func (c *compiler) feed(q *quantize) {
 	g, ok := c.e.ops[len(c.e.ops)-1].task.(*gateUp)
 	o := q.operands[0]
 	whole := q.m.Cols == 4*o.words // no padding that would have to be cleared
-	if !ok || g.out != q.in || o.grid == 0 || o.planes != 1 || q.m.Group > 0 || !whole {
+	traced := q.in == c.e.p.State  // and maybe changed in between
+	if !ok || g.out != q.in || traced || o.grid == 0 || o.planes != 1 || q.m.Group > 0 || !whole {
 		return
 	}
-	c.fed.grow(c.rows(), o.words, 1, 0)
+	c.fed.note(c.rows(), o.words, 1, 0)
 	o.digits = c.fed
 	g.feeds, q.fed = o, g
 }
@@ -395,7 +424,7 @@ func (c *compiler) operand(q *quantize, grid float32, planes int) *operand {
 	if q.m.Minimum {
 		minimums = o.groups
 	}
-	o.grow(c.rows(), o.words*planes, o.groups, minimums)
+	o.note(c.rows(), o.words*planes, o.groups, minimums)
 	c.need.groups = max(c.need.groups, o.groups)
 	c.need.digits = max(c.need.digits, quantizeRows*o.words*planes)
 	tiles := c.e.kernels.Tiles()

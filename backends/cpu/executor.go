@@ -44,6 +44,7 @@ type executor struct {
 	limit   float32 // its largest magnitude
 	pool    *pool
 	tables  *backends.Tables
+	memory  memory
 
 	ops     []operation
 	buf     []buffer
@@ -90,7 +91,9 @@ func (e *executor) FreeSlot(s backends.Slot) {
 		return
 	}
 	for i := range e.caches[s] {
-		e.stats.CacheBytes -= e.caches[s][i].bytes()
+		freed := e.caches[s][i].bytes()
+		e.stats.CacheBytes -= freed
+		e.memory.held -= freed
 	}
 	e.caches[s] = nil
 }
@@ -170,10 +173,16 @@ func (e *executor) begin(b *backends.Batch) error {
 	e.rows = append(e.rows[:0], b.Rows...)
 	e.tables.Prefetch(e.rows)
 	e.setLive(len(e.rows))
-	for i, r := range e.rows {
+	for _, r := range e.rows {
 		for c := range e.caches[r.Slot] {
-			e.stats.CacheBytes += e.caches[r.Slot][c].grow(r.Pos)
+			added, err := e.caches[r.Slot][c].grow(&e.memory, r.Pos)
+			if err != nil {
+				return err
+			}
+			e.stats.CacheBytes += added
 		}
+	}
+	for i, r := range e.rows {
 		e.slots.Write(r.Slot, r.Pos)
 		for a := range e.angles {
 			e.angles[a].fill(i, r.Pos)
@@ -231,12 +240,6 @@ type scratch struct {
 	padded      []float32
 }
 
-// bytes returns the memory held.
-func (s *scratch) bytes() int64 {
-	floats := len(s.gate) + len(s.up) + len(s.weights) + len(s.sums) + len(s.largest) + len(s.totalsOf) + len(s.steps) + len(s.padded)
-	return int64(4*(len(s.digits)+len(s.totals)+len(s.sums32)+len(s.weightWords)+floats) + 8*len(s.starts) + len(s.codes))
-}
-
 // traceBefore shows the state where operation op of the program begins the first layer or follows the end of a layer.
 func (e *executor) traceBefore(op int, trace func(layer int, state []float32)) {
 	state := e.buf[e.p.State]
@@ -264,7 +267,7 @@ func (e *executor) Stats() backends.Stats {
 	s := e.stats
 	s.Threads, s.Context = e.opts.Threads, e.opts.Context
 	s.Tables, s.LockedBytes = e.opts.Tables, e.tables.LockedBytes()
-	s.BufferBytes += e.plan.bytes()
+	s.BufferBytes = e.memory.held - s.CacheBytes
 	return s
 }
 

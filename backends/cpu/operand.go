@@ -112,28 +112,25 @@ type digits struct {
 	// minimums are multiplied with.
 	byGroup []int64
 	sums    []float32
+
+	need struct{ words, rows, groups, minimums int } // of all rows
 }
 
-// grow makes room for as many rows, words, groups and groups with minimums.
-func (d *digits) grow(rows, words, groups, minimums int) {
-	d.words = atLeast(d.words, rows*words)
-	d.steps = atLeast(d.steps, rows)
-	d.starts = atLeast(d.starts, rows)
-	d.byGroup = atLeast(d.byGroup, rows*groups)
-	d.sums = atLeast(d.sums, rows*minimums)
+// note says that as many rows, words, groups and groups with minimums are needed.
+func (d *digits) note(rows, words, groups, minimums int) {
+	d.need.rows = max(d.need.rows, rows)
+	d.need.words = max(d.need.words, rows*words)
+	d.need.groups = max(d.need.groups, rows*groups)
+	d.need.minimums = max(d.need.minimums, rows*minimums)
 }
 
-// atLeast returns s, or zeros if it is shorter than n.
-func atLeast[T any](s []T, n int) []T {
-	if len(s) < n {
-		return make([]T, n)
-	}
-	return s
-}
-
-// bytes returns the memory held.
-func (d *digits) bytes() int64 {
-	return int64(4*(len(d.words)+len(d.steps)+len(d.sums)) + 8*(len(d.starts)+len(d.byGroup)))
+// allocate makes the memory that is needed.
+func (d *digits) allocate(m *memory) {
+	d.words = atLeast(m, d.words, d.need.words)
+	d.steps = atLeast(m, d.steps, d.need.rows)
+	d.starts = atLeast(m, d.starts, d.need.rows)
+	d.byGroup = atLeast(m, d.byGroup, d.need.groups)
+	d.sums = atLeast(m, d.sums, d.need.minimums)
 }
 
 // tile returns the words of a tile.
