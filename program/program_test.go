@@ -121,6 +121,17 @@ func TestRefused(t *testing.T) {
 				p.Rotations = append(p.Rotations, program.Rotation{Freqs: make([]float32, program.MaxHeadDim/2)})
 			}
 		}, "frequencies, at most"},
+		{"operations without measure", func(p *program.Program) {
+			for len(p.Ops) <= program.MaxOps {
+				p.Ops = append(p.Ops, program.Op{Softcap: &program.Softcap{Buffer: p.Logits, Cap: 1}})
+			}
+		}, "operations, at most"},
+		{"caches by the thousand", func(p *program.Program) {
+			for len(p.Caches) <= program.MaxCaches {
+				p.Caches = append(p.Caches, program.Cache{KVHeads: 1, HeadDim: 1})
+			}
+		}, "caches, at most"},
+		{"two weights of one tensor", func(p *program.Program) { p.Weights[3].Name = p.Weights[5].Name }, "weights 3 and 5 are both of tensor"},
 		{"too many parts", func(p *program.Program) { l := linear(p, 1); l.Parts = make([]program.Part, 17) }, "17 parts"},
 		{"a layer before the state", func(p *program.Program) { p.Layers[0].First = 0 }, "state at operation 0"},
 		{"a layer behind which the state is lost", func(p *program.Program) {
@@ -212,9 +223,9 @@ func TestDecodeRefuses(t *testing.T) {
 	if _, err := program.Decode(append(data[:len(data):len(data)], " \n"...)); err != nil {
 		t.Errorf("Decode of a program and a line's end: %v", err)
 	}
-	p.Weights[0].Name = ""
+	p.Weights[0].Name, p.Weights[0].Rows = strings.Repeat("w", 5000), -1
 	for i := range p.Buffers {
-		p.Buffers[i].Cols = -1
+		p.Buffers[i].Name, p.Buffers[i].Cols = strings.Repeat("b", 5000), -1
 	}
 	if err := p.Validate(); len(err.Error()) > 2000 {
 		t.Errorf("a program with many faults makes an error of %d bytes", len(err.Error()))

@@ -20,6 +20,10 @@ const (
 	MaxEncoded = 4 << 20
 	// MaxList is the length of any list of a program.
 	MaxList = 1 << 16
+	// MaxOps is the number of operations: backends may look at all of them for each.
+	MaxOps = 1 << 14
+	// MaxCaches is the number of caches: a table may have an entry for each page of each.
+	MaxCaches = 1 << 10
 	// MaxContext is the number of positions.
 	MaxContext = 1 << 24
 	// MaxHeadDim is the size of a head, and twice the number of frequencies of a rotation.
@@ -122,26 +126,32 @@ func (c *checker) lists() {
 	c.require(p.Vocab > 0 && p.Vocab <= quant.MaxDim, "vocabulary of %d", p.Vocab)
 	c.require(p.TokenLimit > 0 && p.TokenLimit <= quant.MaxDim, "token limit of %d", p.TokenLimit)
 	c.require(p.Context > 0 && p.Context <= MaxContext, "context of %d positions", p.Context)
-	for _, n := range []int{len(p.Weights), len(p.Buffers), len(p.Caches), len(p.Rotations), len(p.Ops), len(p.Layers)} {
+	for _, n := range []int{len(p.Weights), len(p.Buffers), len(p.Rotations), len(p.Layers)} {
 		c.require(n <= MaxList, "list of %d entries", n)
 	}
+	c.require(len(p.Ops) <= MaxOps, "%d operations, at most %d", len(p.Ops), MaxOps)
+	c.require(len(p.Caches) <= MaxCaches, "%d caches, at most %d", len(p.Caches), MaxCaches)
+	names := make(map[string]int, len(p.Weights))
 	for i, w := range p.Weights {
 		if err := w.Validate(); err != nil {
-			c.require(false, "weight %d %q: %w", i, w.Name, err)
+			c.require(false, "weight %d %.40q: %w", i, w.Name, err)
 		}
+		first, twice := names[w.Name]
+		c.require(!twice, "weights %d and %d are both of tensor %.40q", first, i, w.Name)
+		names[w.Name] = i
 	}
 	buffers, caches, freqs := int64(0), int64(0), 0
 	for i, b := range p.Buffers {
-		if c.require(b.Cols > 0 && b.Cols <= quant.MaxDim, "buffer %d %q has %d columns", i, b.Name, b.Cols) {
+		if c.require(b.Cols > 0 && b.Cols <= quant.MaxDim, "buffer %d %.40q has %d columns", i, b.Name, b.Cols) {
 			buffers += int64(b.Cols)
 		}
 	}
 	for i, k := range p.Caches {
-		if c.require(k.KVHeads > 0 && k.HeadDim > 0 && k.HeadDim <= MaxHeadDim && k.KVHeads <= MaxHeadDim, "cache %d %q has shape [%d, %d]", i, k.Name, k.KVHeads, k.HeadDim) {
+		if c.require(k.KVHeads > 0 && k.HeadDim > 0 && k.HeadDim <= MaxHeadDim && k.KVHeads <= MaxHeadDim, "cache %d %.40q has shape [%d, %d]", i, k.Name, k.KVHeads, k.HeadDim) {
 			caches += int64(k.KVHeads) * int64(k.HeadDim)
 		}
-		c.require(k.Window >= 0 && k.Window <= MaxContext, "cache %d %q has a window of %d", i, k.Name, k.Window)
-		c.require(grid(k.KeyScale) && grid(k.ValueScale), "cache %d %q has scales %g and %g", i, k.Name, k.KeyScale, k.ValueScale)
+		c.require(k.Window >= 0 && k.Window <= MaxContext, "cache %d %.40q has a window of %d", i, k.Name, k.Window)
+		c.require(grid(k.KeyScale) && grid(k.ValueScale), "cache %d %.40q has scales %g and %g", i, k.Name, k.KeyScale, k.ValueScale)
 	}
 	for i, r := range p.Rotations {
 		c.require(len(r.Freqs) > 0 && len(r.Freqs) <= MaxHeadDim/2, "rotation %d has %d frequencies", i, len(r.Freqs))

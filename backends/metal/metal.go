@@ -95,7 +95,7 @@ func supported(p *program.Program) error {
 	}
 	for _, w := range p.Weights {
 		if w.Minimum || w.Layout == quant.Blocks && w.Group > 0 && w.Format != quant.Int4x32 {
-			return fmt.Errorf("tensor %q is %s in %s, which the metal backend has no kernels for", w.Name, w.Format, w.Layout)
+			return fmt.Errorf("tensor %.40q is %s in %s, which the metal backend has no kernels for", w.Name, w.Format, w.Layout)
 		}
 	}
 	return nil
