@@ -86,7 +86,7 @@ func (d *decoder) rounding() program.Rounding {
 	if !d.Static {
 		return program.Rounding{}
 	}
-	return program.Rounding{InScale: d.w.draw(0.02, 0.02), OutScale: d.w.draw(0.03, 0.02)}
+	return program.Rounding{InScale: between(d.w.rng, 0.02, 0.02), OutScale: between(d.w.rng, 0.03, 0.02)}
 }
 
 // padded rounds up to whole blocks.

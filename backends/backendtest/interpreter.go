@@ -14,6 +14,11 @@ import (
 // packed. It returns the logits and the hidden state of every token, and is
 // what backends are held against, bit for bit.
 func Interpret(p *program.Program, w *Weights, o backends.Options, tokens []int32) (logits, hidden [][]float32) {
+	return interpretSome(p, w, o, tokens, func(int) bool { return true })
+}
+
+// interpretSome is [Interpret] where only some positions have logits and a hidden state; those of others are nil.
+func interpretSome(p *program.Program, w *Weights, o backends.Options, tokens []int32, wanted func(pos int) bool) (logits, hidden [][]float32) {
 	in := &interpreter{p: p, w: w, o: o, keys: make([][][]float32, len(p.Caches)), values: make([][][]float32, len(p.Caches))}
 	in.buf = make([][]float32, len(p.Buffers))
 	for i, b := range p.Buffers {
@@ -21,8 +26,16 @@ func Interpret(p *program.Program, w *Weights, o backends.Options, tokens []int3
 	}
 	for pos, t := range tokens {
 		in.pos, in.token = pos, int(t)
+		want := wanted(pos)
 		for _, op := range p.Ops {
+			if op.Select != nil && !want {
+				break
+			}
 			in.op(op)
+		}
+		if !want {
+			logits, hidden = append(logits, nil), append(hidden, nil)
+			continue
 		}
 		logits = append(logits, append([]float32(nil), in.buf[p.Logits]...))
 		hidden = append(hidden, append([]float32(nil), in.buf[p.Hidden]...))
@@ -263,12 +276,14 @@ func (x integers) times(codes []float32) float32 {
 func (x integers) product(t *tensor, row int) float32 {
 	groups := t.Groups()
 	size := t.Cols / groups
+	midpoint := t.Midpoint()
 	y := float32(0)
 	for g := range groups {
 		sum, plain := int64(0), int64(0)
-		for c := g * size; c < (g+1)*size; c++ {
-			sum += int64(t.codes[row*t.Cols+c]-t.Midpoint()) * x.n[c]
-			plain += x.n[c]
+		codes := t.codes[row*t.Cols+g*size:][:size]
+		for c, n := range x.n[g*size:][:size] {
+			sum += int64(codes[c]-midpoint) * n
+			plain += n
 		}
 		scale, minimum := t.scale(row, g)
 		part := float32(float32(float32(sum)*x.step) * scale)

@@ -64,46 +64,81 @@ func (w *Weights) Add(m quant.Matrix) program.Weight {
 	if err := m.Validate(); err != nil {
 		panic(err) // a wrong test
 	}
-	t := &tensor{Matrix: m}
 	name := fmt.Sprintf("tensor %d", len(w.tensors))
-	w.tensors[name] = t
-	if m.Codes() {
-		w.fillCodes(t)
-	} else {
-		w.fillFloats(t)
-	}
+	w.tensors[name] = newTensor(m, w.rng)
 	return program.Weight{Name: name, Matrix: m}
 }
 
-// draw returns a number from least to least+span.
-func (w *Weights) draw(least, span float32) float32 {
-	return least + float32(span*float32(w.rng.Float32()))
+// WeightsOf returns random tensors that fit a valid program.
+func WeightsOf(p *program.Program) *Weights {
+	w := NewWeights(1)
+	for _, t := range p.Weights {
+		w.tensors[t.Name] = newTensor(t.Matrix, w.rng)
+	}
+	return w
 }
 
-// fillCodes draws codes and scales and packs them.
-func (w *Weights) fillCodes(t *tensor) {
+// newTensor draws a tensor.
+func newTensor(m quant.Matrix, rng *rand.Rand) *tensor {
+	t := &tensor{Matrix: m}
+	t.draw(rng)
+	t.pack()
+	return t
+}
+
+// draw draws codes and scales, or plain numbers.
+func (t *tensor) draw(rng *rand.Rand) {
+	if t.Codes() {
+		t.drawCodes(rng)
+	} else {
+		t.drawFloats(rng)
+	}
+}
+
+// pack lays the tensor out. Its numbers become those of the types that it has.
+func (t *tensor) pack() {
+	t.data = make([]byte, t.SizeBytes())
+	if t.Codes() {
+		t.packCodes()
+	} else {
+		t.packFloats()
+	}
+}
+
+// between draws a number from least to least+span.
+func between(rng *rand.Rand, least, span float32) float32 {
+	return least + float32(span*float32(rng.Float32()))
+}
+
+// drawCodes draws codes and scales.
+func (t *tensor) drawCodes(rng *rand.Rand) {
 	m := t.Matrix
 	t.codes = make([]int32, m.Rows*m.Cols)
 	t.scales = make([]float32, m.Rows*m.NumScales())
 	for i := range t.codes {
-		t.codes[i] = w.rng.Int32N(1 << m.Bits)
+		t.codes[i] = rng.Int32N(1 << m.Bits)
 	}
 	middle := float32(int32(1) << (m.Bits - 1))
 	size := 2 / (float32(math.Sqrt(float64(m.Cols))) * middle)
 	for i := range t.scales {
-		t.scales[i] = size * w.draw(0.5, 1)
+		t.scales[i] = size * between(rng, 0.5, 1)
 		if m.Minimum && i%2 == 1 { // about as far from 0 as the middle of the codes
 			t.scales[i] *= middle - float32(m.Midpoint())
 			if m.Midpoint() > 0 {
-				t.scales[i] = size * w.draw(-20, 40)
+				t.scales[i] = size * between(rng, -20, 40)
 			}
 		}
-		if m.Scale == quant.ScaleF16 {
-			t.scales[i] = quant.F16ToF32(quant.F32ToF16(t.scales[i]))
+	}
+}
+
+// packCodes packs codes and scales.
+func (t *tensor) packCodes() {
+	m, n := t.Matrix, t.NumScales()
+	if m.Scale == quant.ScaleF16 {
+		for i, s := range t.scales {
+			t.scales[i] = quant.F16ToF32(quant.F32ToF16(s))
 		}
 	}
-	t.data = make([]byte, m.SizeBytes())
-	n := m.NumScales()
 	if m.Layout == quant.Rows {
 		for r := range m.Rows {
 			quant.PackRow(t.data[r*m.RowBytes():], m, t.packed(r), t.scales[r*n:][:n])
@@ -135,19 +170,25 @@ func (t *tensor) packed(row int) []byte {
 	return out
 }
 
-// fillFloats draws plain numbers.
-func (w *Weights) fillFloats(t *tensor) {
+// drawFloats draws plain numbers.
+func (t *tensor) drawFloats(rng *rand.Rand) {
 	t.floats = make([]float32, t.Rows*t.Cols)
-	t.data = make([]byte, t.SizeBytes())
 	size := 1 / float32(math.Sqrt(float64(t.Cols)))
 	if t.Rows == 1 {
 		size = 1
 	}
 	for i := range t.floats {
-		f := size * w.draw(0.5, 1)
-		if t.Rows > 1 && w.rng.IntN(2) == 0 {
+		f := size * between(rng, 0.5, 1)
+		if t.Rows > 1 && rng.IntN(2) == 0 {
 			f = -f
 		}
+		t.floats[i] = f
+	}
+}
+
+// packFloats packs plain numbers.
+func (t *tensor) packFloats() {
+	for i, f := range t.floats {
 		if t.Bits == 16 {
 			b := uint16(math.Float32bits(f) >> 16)
 			f = quant.BF16ToF32(b)
