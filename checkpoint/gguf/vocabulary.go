@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/tokenizer"
@@ -18,6 +19,9 @@ const (
 	addEOSKey      = "tokenizer.ggml.add_eos_token"
 	bosKey         = "tokenizer.ggml.bos_token_id"
 	eosKey         = "tokenizer.ggml.eos_token_id"
+	eotKey         = "tokenizer.ggml.eot_token_id"
+	eomKey         = "tokenizer.ggml.eom_token_id"
+	unknownKey     = "tokenizer.ggml.unknown_token_id"
 	paddingKey     = "tokenizer.ggml.padding_token_id"
 	// sentencePiece is the kind of vocabulary that is read, by the name it has in files.
 	sentencePiece = "llama"
@@ -27,17 +31,20 @@ const (
 type Vocabulary struct {
 	// Pieces is what [tokenizer.CompilePieces] takes.
 	Pieces tokenizer.Pieces
-	// BOS and EOS are the ids of the pieces that begin and end a text, and Padding that
-	// of the one that fills up, -1 where there is none.
-	BOS, EOS, Padding int32
+	// BOS and EOS are the ids of the pieces that begin and end a text, 1 and 2 where the
+	// file names none.
+	BOS, EOS int32
+	// EOT and EOM are those that end a turn and a message, Unknown that of the piece for
+	// what has none, and Padding that of the one that fills up, -1 where there is none.
+	EOT, EOM, Unknown, Padding int32
 	// AddBOS and AddEOS say that a text is to begin and to end with those.
 	AddBOS, AddEOS bool
 }
 
 // Vocabulary reads the vocabulary, which must be of SentencePiece's kind: another one
 // matches fault.ErrUsage. What a file leaves out is as llama.cpp takes it. A key that is
-// missing or has a value of another kind is a *KeyError. The pieces themselves are not
-// checked.
+// missing or has a value of another kind is a *KeyError. The pieces themselves, and
+// whether there are as many scores and types, are not checked.
 func (f *File) Vocabulary() (*Vocabulary, error) {
 	kind, err := f.Text(vocabularyKey)
 	if err != nil {
@@ -82,7 +89,7 @@ func (f *File) Vocabulary() (*Vocabulary, error) {
 		key     string
 		to      *int32
 		missing int32
-	}{{bosKey, &v.BOS, 1}, {eosKey, &v.EOS, 2}, {paddingKey, &v.Padding, -1}} {
+	}{{bosKey, &v.BOS, 1}, {eosKey, &v.EOS, 2}, {eotKey, &v.EOT, -1}, {eomKey, &v.EOM, -1}, {unknownKey, &v.Unknown, -1}, {paddingKey, &v.Padding, -1}} {
 		if *id.to, err = f.pieceID(id.key, id.missing, len(v.Pieces.Texts)); err != nil {
 			return nil, err
 		}
@@ -90,9 +97,14 @@ func (f *File) Vocabulary() (*Vocabulary, error) {
 	return v, nil
 }
 
-// pieceID returns the id that a key gives, or that it has where the key is missing.
+// pieceID returns the id that a key gives, or that it has where the key is missing or -1,
+// which writers that know no negative numbers have as the largest of 32 bits.
 func (f *File) pieceID(key string, missing int32, pieces int) (int32, error) {
-	if _, ok := f.values[key]; !ok {
+	v, ok := f.values[key]
+	if !ok {
+		return missing, nil
+	}
+	if n, isInt := v.Int(); isInt && (n == -1 || n == math.MaxUint32) {
 		return missing, nil
 	}
 	id, err := f.Uint(key)

@@ -59,18 +59,24 @@ func TestVocabulary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := [3]int32{bare.BOS, bare.EOS, bare.Padding}
-	if ids != [3]int32{1, 2, -1} || !bare.AddBOS || bare.AddEOS || !bare.Pieces.SpacePrefix {
+	ids := [6]int32{bare.BOS, bare.EOS, bare.EOT, bare.EOM, bare.Unknown, bare.Padding}
+	if ids != [6]int32{1, 2, -1, -1, -1, -1} || !bare.AddBOS || bare.AddEOS || !bare.Pieces.SpacePrefix {
 		t.Errorf("ids %v, bos %v, eos %v, space %v", ids, bare.AddBOS, bare.AddEOS, bare.Pieces.SpacePrefix)
 	}
 	b := new(builder).vocabulary().number("tokenizer.ggml.bos_token_id", 2).number("tokenizer.ggml.eos_token_id", 259).number("tokenizer.ggml.padding_token_id", 0)
+	b.number("tokenizer.ggml.eot_token_id", 5).number("tokenizer.ggml.eom_token_id", 6).number("tokenizer.ggml.unknown_token_id", 3)
 	v, err := parseVocabulary(t, b.flag("tokenizer.ggml.add_bos_token", 0).flag("tokenizer.ggml.add_eos_token", 1).flag("tokenizer.ggml.add_space_prefix", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids = [3]int32{v.BOS, v.EOS, v.Padding}
-	if ids != [3]int32{2, 259, 0} || v.AddBOS || !v.AddEOS || v.Pieces.SpacePrefix {
+	ids = [6]int32{v.BOS, v.EOS, v.EOT, v.EOM, v.Unknown, v.Padding}
+	if ids != [6]int32{2, 259, 5, 6, 3, 0} || v.AddBOS || !v.AddEOS || v.Pieces.SpacePrefix {
 		t.Errorf("ids %v, bos %v, eos %v, space %v", ids, v.AddBOS, v.AddEOS, v.Pieces.SpacePrefix)
+	}
+	none := new(builder).vocabulary().number("tokenizer.ggml.bos_token_id", math.MaxUint32).number("tokenizer.ggml.padding_token_id", math.MaxUint32)
+	none.key("tokenizer.ggml.eot_token_id", gguf.Int32, func() { none.u32(math.MaxUint32) })
+	if n, err := parseVocabulary(t, none); err != nil || n.BOS != 1 || n.Padding != -1 || n.EOT != -1 {
+		t.Errorf("ids of -1: %+v, %v", n, err)
 	}
 	compiled, err := tokenizer.CompilePieces(v.Pieces)
 	if err != nil {

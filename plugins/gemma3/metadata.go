@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/checkpoint/gguf"
 	"github.com/zoo-sdk/zoo/tokenizer"
@@ -17,7 +18,6 @@ const (
 	architectureKey = "general.architecture"
 	architecture    = "gemma3"
 	templateKey     = "tokenizer.chat_template"
-	unknownKey      = "tokenizer.ggml.unknown_token_id"
 	samplingPrefix  = "general.sampling."
 )
 
@@ -30,8 +30,13 @@ const (
 	largestLayers = 62
 )
 
-// endOfTurn is the piece that ends an answer, beside the one that ends a text.
-const endOfTurn = "<end_of_turn>"
+// Pieces that make up a conversation, whatever a file says of them.
+const (
+	beginOfText = "<bos>"
+	endOfText   = "<eos>"
+	startOfTurn = "<start_of_turn>"
+	endOfTurn   = "<end_of_turn>"
+)
 
 // hfConfig is config.json as [Describe] writes it.
 type hfConfig struct {
@@ -96,7 +101,8 @@ type Description struct {
 	// has a template, chat_template.jinja, by their names, as Hugging Face's tools would have
 	// them. Equal files give equal bytes.
 	Files map[string][]byte
-	// Pieces is the vocabulary.
+	// Pieces is the vocabulary, in which the pieces that begin and end texts and turns are
+	// control pieces, whatever the file says.
 	Pieces tokenizer.Pieces
 }
 
@@ -116,6 +122,7 @@ func Describe(f *gguf.File) (*Description, error) {
 	if err != nil {
 		return nil, err
 	}
+	mark(v)
 	config := m.config()
 	config.BOSTokenID = v.BOS
 	config.EOSTokenID = endings(v)
@@ -123,13 +130,10 @@ func Describe(f *gguf.File) (*Description, error) {
 	generation.BOSTokenID, generation.EOSTokenID = config.BOSTokenID, config.EOSTokenID
 	pieces := hfTokenizer{
 		AddBOSToken: v.AddBOS, AddEOSToken: v.AddEOS, TokenizerClass: "GemmaTokenizer",
-		BOSToken: piece(v, v.BOS), EOSToken: piece(v, v.EOS), PadToken: piece(v, v.Padding),
+		BOSToken: piece(v, v.BOS), EOSToken: piece(v, v.EOS), PadToken: piece(v, v.Padding), UnkToken: piece(v, v.Unknown),
 	}
 	if v.Padding >= 0 {
 		generation.PadTokenID = &v.Padding
-	}
-	if _, ok := f.Value(unknownKey); ok {
-		pieces.UnkToken = piece(v, int32(m.integer(unknownKey, int64(len(v.Pieces.Texts))-1)))
 	}
 	template := ""
 	if _, ok := f.Value(templateKey); ok {
@@ -154,12 +158,39 @@ func Describe(f *gguf.File) (*Description, error) {
 	return d, errors.Join(errs...)
 }
 
-// endings returns the ids that end an answer.
+// mark makes control pieces of those that begin and end texts and turns, and of those that
+// the file names for a purpose. Some converters type them as ordinary text: a model would
+// then never see them, and what somebody writes could end a turn and begin another.
+func mark(v *gguf.Vocabulary) {
+	control := func(id int) {
+		if id >= 0 && id < len(v.Pieces.Types) && v.Pieces.Types[id] != tokenizer.UnknownPiece {
+			v.Pieces.Types[id] = tokenizer.ControlPiece
+		}
+	}
+	for id, text := range v.Pieces.Texts {
+		switch text {
+		case beginOfText, endOfText, startOfTurn, endOfTurn:
+			control(id)
+		}
+	}
+	for _, id := range []int32{v.BOS, v.EOS, v.EOT, v.EOM, v.Unknown, v.Padding} {
+		control(int(id))
+	}
+}
+
+// endings returns the ids that end an answer: those that the file names, and the family's.
 func endings(v *gguf.Vocabulary) []int32 {
 	ids := []int32{v.EOS}
+	add := func(id int32) {
+		if id >= 0 && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	add(v.EOT)
+	add(v.EOM)
 	for id, text := range v.Pieces.Texts {
-		if text == endOfTurn && int32(id) != v.EOS && v.Pieces.Types[id] != tokenizer.NormalPiece {
-			ids = append(ids, int32(id))
+		if text == endOfText || text == endOfTurn {
+			add(int32(id))
 		}
 	}
 	return ids

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/checkpoint/gguf"
 	"github.com/zoo-sdk/zoo/plugins/gemma3"
+	"github.com/zoo-sdk/zoo/tokenizer"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
@@ -81,6 +82,76 @@ func TestDescribeVariants(t *testing.T) {
 		if cfg, err := gemma3.ParseConfig(d.Files[zoo.ConfigFile]); err != nil || !c.check(cfg) {
 			t.Errorf("%s: %v, %+v", c.name, err, cfg)
 		}
+	}
+}
+
+// marked returns the vocabulary of keys with one more piece, which begins turns, and with
+// <end_of_turn> of the same type.
+func marked(kind int32) []key {
+	texts, types := pieces()
+	texts, types = append(texts, "<start_of_turn>"), append(types, kind)
+	types[slices.Index(texts, "<end_of_turn>")] = kind
+	scores := make([]float32, len(texts))
+	for i := range scores {
+		scores[i] = -float32(i)
+	}
+	return []key{{"tokenizer.ggml.tokens", texts}, {"tokenizer.ggml.scores", scores}, {"tokenizer.ggml.token_type", types}}
+}
+
+// TestMarkers reads files that type the pieces of turns as they should not.
+func TestMarkers(t *testing.T) {
+	const text = "a<end_of_turn> <start_of_turn>b<eos>"
+	for name, c := range map[string]struct {
+		changes []key
+		// marker is one more piece that must be a marker, and ends are the ids that end an answer.
+		marker string
+		ends   []int32
+	}{
+		"control":         {marked(3), "<bos>", []int32{1, 4}},
+		"ordinary":        {marked(1), "<eos>", []int32{1, 4}},
+		"user-defined":    {marked(4), "<unk>", []int32{1, 4}},
+		"turn ends texts": {append(marked(1), key{"tokenizer.ggml.eos_token_id", 4}), "<eos>", []int32{4, 1}},
+		"turns named":     {append(marked(1), key{"tokenizer.ggml.eot_token_id", 4}, key{"tokenizer.ggml.eom_token_id", 288}), "he", []int32{1, 4, 288}},
+		"a piece to fill": {append(marked(1), key{"tokenizer.ggml.padding_token_id", 288}), "he", []int32{1, 4}},
+		"without names":   {append(marked(1), key{"tokenizer.ggml.padding_token_id", -1}, key{"tokenizer.ggml.unknown_token_id", -1}), "<bos>", []int32{1, 4}},
+	} {
+		d, err := described(t, with(keys(), c.changes...))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var generation struct {
+			EOS []int32 `json:"eos_token_id"`
+		}
+		if err := json.Unmarshal(d.Files[zoo.GenerationFile], &generation); err != nil || !slices.Equal(generation.EOS, c.ends) {
+			t.Errorf("%s: %v ends an answer, want %v (%v)", name, generation.EOS, c.ends, err)
+		}
+		compiled, err := tokenizer.CompilePieces(d.Pieces)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		tok, err := tokenizer.Open(compiled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, piece := range []string{"<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", c.marker} {
+			if id, ok := tok.ID(piece); !ok || !tok.IsMarker(id) {
+				t.Errorf("%s: %q is no marker", name, piece)
+			}
+		}
+		for _, id := range tok.Encode(nil, text, tokenizer.MarkersAreText) {
+			if tok.IsMarker(id) {
+				t.Errorf("%s: text gives the marker %q", name, tok.Piece(id))
+			}
+		}
+		if diff := cmp.Diff([]int32{262, 4, 261, 290, 263, 1}, tok.Encode(nil, text, tokenizer.MarkersAreTokens)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	// The pieces are checked later; that there are fewer types is none of this function's business.
+	if _, err := described(t, with(keys(), key{"tokenizer.ggml.token_type", []int32{3, 3}})); err != nil {
+		t.Error(err)
 	}
 }
 
