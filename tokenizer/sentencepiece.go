@@ -21,7 +21,8 @@ const (
 	ControlPiece
 	// UserDefinedPiece is found in every text, before anything is merged.
 	UserDefinedPiece
-	// UnusedPiece is taken apart again. It is not supported.
+	// UnusedPiece fills up a vocabulary: no text has it. What merges give it would be taken
+	// apart again, which is not supported, so none may.
 	UnusedPiece
 	// BytePiece stands for one byte.
 	BytePiece
@@ -48,8 +49,9 @@ type Pieces struct {
 //
 // Control pieces and those for the unknown are markers: with MarkersAreTokens they are
 // recognised, which SentencePiece itself never does. User-defined pieces are recognised
-// in every text, and IsMarker is false for them. That a text in front of which the model
-// expects a <bos> gets one is up to the caller.
+// in every text, and IsMarker is false for them. Unused pieces are left out: their ids are
+// not in use. That a text in front of which the model expects a <bos> gets one is up to
+// the caller.
 //
 // A vocabulary that is malformed, or asks for anything else, gets a *SourceError, which
 // matches fault.ErrIntegrity. For 262,144 pieces it takes about two seconds of one core.
@@ -95,6 +97,9 @@ func (p Pieces) source() (*source, error) {
 		}
 		s.pieces[id], s.ids[text] = text, int32(id)
 	}
+	if err := p.dropUnused(s); err != nil {
+		return nil, err
+	}
 	if err := s.checkBytes(); err != nil {
 		return nil, err
 	}
@@ -114,7 +119,7 @@ func (p Pieces) checkPiece(id int, text string) error {
 		return bad("%.80q is not valid UTF-8", text)
 	case strings.Contains(text, " ") && strings.Contains(text, space):
 		return bad("%.80q mixes spaces and %q", text, space)
-	case kind < NormalPiece || kind > BytePiece || kind == UnusedPiece:
+	case kind < NormalPiece || kind > BytePiece:
 		return bad("%.80q is of type %d, which is not supported", text, kind)
 	case isByte != (kind == BytePiece):
 		return bad("%.80q is of type %d, that of the pieces of bytes is %d", text, kind, BytePiece)
@@ -124,15 +129,45 @@ func (p Pieces) checkPiece(id int, text string) error {
 	return nil
 }
 
+// isChar reports whether a piece is a single character, which needs no merge.
+func isChar(text string) bool {
+	return len(text) <= utf8.UTFMax && utf8.RuneCountInString(text) == 1
+}
+
+// normal returns the id of a normal piece.
+func (p Pieces) normal(s *source, text string) (int32, bool) {
+	id, ok := s.ids[text]
+	return id, ok && p.Types[id] == NormalPiece
+}
+
+// dropUnused leaves the unused pieces out. None of them can come up on the way to another
+// piece either: as long as no two normal ones make up an unused one, there is never any.
+func (p Pieces) dropUnused(s *source) error {
+	for id, kind := range p.Types {
+		if kind != UnusedPiece {
+			continue
+		}
+		text := s.pieces[id]
+		if isChar(text) {
+			return sourceError(item("pieces", id), "%.80q is of type %d, unused, which is not supported for a character", text, kind)
+		}
+		for i := range text {
+			_, left := p.normal(s, text[:i])
+			if _, right := p.normal(s, text[i:]); left && right {
+				return sourceError(item("pieces", id), "%.80q is of type %d, unused, and %.80q and %.80q make it up, which is not supported", text, kind, text[:i], text[i:])
+			}
+		}
+		s.pieces[id] = ""
+		delete(s.ids, text)
+	}
+	return nil
+}
+
 // placeRules makes a rule of each way to split a normal piece into two.
 func (p Pieces) placeRules(s *source) error {
-	normal := func(text string) (int32, bool) {
-		id, ok := s.ids[text]
-		return id, ok && p.Types[id] == NormalPiece
-	}
 	var order []int32
 	for id, text := range s.pieces {
-		if p.Types[id] != NormalPiece || len(text) <= utf8.UTFMax && utf8.RuneCountInString(text) == 1 {
+		if p.Types[id] != NormalPiece || isChar(text) {
 			continue
 		}
 		// SentencePiece would merge a character that has no piece, too.
@@ -148,8 +183,8 @@ func (p Pieces) placeRules(s *source) error {
 	for _, id := range order {
 		text, before := s.pieces[id], len(s.merges)
 		for i := range text {
-			left, lok := normal(text[:i])
-			right, rok := normal(text[i:])
+			left, lok := p.normal(s, text[:i])
+			right, rok := p.normal(s, text[i:])
 			if lok && rok {
 				s.merges = append(s.merges, [3]int32{left, right, id})
 			}

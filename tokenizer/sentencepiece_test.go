@@ -132,6 +132,31 @@ func TestPiecesSpellings(t *testing.T) {
 	}
 }
 
+// TestUnusedPieces fills a vocabulary up, which changes no ids.
+func TestUnusedPieces(t *testing.T) {
+	p := readPieces(t)
+	before := open(t, compilePieces(t, p))
+	n := len(p.Texts)
+	for i := range 64 {
+		add(&p, fmt.Sprintf("[PAD%d]", n+i), -1000, tokenizer.UnusedPiece)
+	}
+	tok := open(t, compilePieces(t, p))
+	if tok.VocabSize() != n+64 {
+		t.Errorf("VocabSize() = %d, want %d", tok.VocabSize(), n+64)
+	}
+	last := p.Texts[n+63]
+	if id, ok := tok.ID(last); ok || tok.Piece(int32(n+63)) != "" || tok.Decode([]int32{int32(n + 63)}) != "" {
+		t.Errorf("piece %d is there as %d", n+63, id)
+	}
+	for _, text := range []string{last, "a" + last + "band", "▁" + last} {
+		for _, m := range []tokenizer.Markers{tokenizer.MarkersAreText, tokenizer.MarkersAreTokens} {
+			if diff := cmp.Diff(before.Encode(nil, text, m), tok.Encode(nil, text, m)); diff != "" {
+				t.Errorf("Encode(%q, %d) (-without +with):\n%s", text, m, diff)
+			}
+		}
+	}
+}
+
 // TestPiecesRejects gives vocabularies that are wrong, or ask for what there is not.
 func TestPiecesRejects(t *testing.T) {
 	plus := func(text string, score float32, kind tokenizer.PieceType) func(*tokenizer.Pieces) {
@@ -155,7 +180,13 @@ func TestPiecesRejects(t *testing.T) {
 		{"piece twice, with spaces of both kinds", plus("▁▁", -1e6, tokenizer.UserDefinedPiece), "is piece"},
 		{"type 0", plus("zz", -1e6, 0), "type 0"},
 		{"type 7", plus("zz", -1e6, 7), "type 7"},
-		{"unused piece", plus("zz", -1e6, tokenizer.UnusedPiece), "type 5, which is not supported"},
+		{"unused piece that merges give", plus("bb", -1e6, tokenizer.UnusedPiece), `unused, and "b" and "b" make it up`},
+		{"unused character", plus("語", -1e6, tokenizer.UnusedPiece), "not supported for a character"},
+		{"unused space", func(p *tokenizer.Pieces) { p.Types[slices.Index(p.Texts, "▁")] = tokenizer.UnusedPiece }, "not supported for a character"},
+		{"unused piece twice", func(p *tokenizer.Pieces) {
+			add(p, "[P]", -1e6, tokenizer.UnusedPiece)
+			add(p, "[P]", -1e6, tokenizer.UnusedPiece)
+		}, "is piece"},
 		{"byte piece of another type", plus("<0xfe>", -1e6, tokenizer.NormalPiece), "of bytes"},
 		{"no byte piece", plus("zz", -1e6, tokenizer.BytePiece), "of bytes"},
 		{"byte piece missing", func(p *tokenizer.Pieces) {
@@ -188,15 +219,20 @@ func TestPiecesRejects(t *testing.T) {
 
 // piecesEncode is a second encoder, as plain as can be: user-defined pieces and, with
 // markers, control pieces are found, the longest at each place; what lies between is
-// merged, whatever gives the piece of the highest score first, the leftmost of equals.
+// merged, whatever gives the piece of the highest score first, the leftmost of equals, and
+// unused pieces are taken apart again.
 func piecesEncode(p tokenizer.Pieces, text string, markers tokenizer.Markers) []int32 {
 	normal, found := map[string]int32{}, map[string]int32{}
 	for id, piece := range p.Texts {
-		switch kind := p.Types[id]; {
-		case kind == tokenizer.UserDefinedPiece || kind != tokenizer.NormalPiece && kind != tokenizer.BytePiece && markers == tokenizer.MarkersAreTokens:
-			found[strings.ReplaceAll(piece, " ", "▁")] = int32(id)
-		case kind == tokenizer.NormalPiece:
+		switch p.Types[id] {
+		case tokenizer.NormalPiece, tokenizer.UnusedPiece:
 			normal[piece] = int32(id)
+		case tokenizer.UserDefinedPiece:
+			found[strings.ReplaceAll(piece, " ", "▁")] = int32(id)
+		case tokenizer.ControlPiece, tokenizer.UnknownPiece:
+			if markers == tokenizer.MarkersAreTokens {
+				found[strings.ReplaceAll(piece, " ", "▁")] = int32(id)
+			}
 		}
 	}
 	type part struct {
@@ -218,6 +254,7 @@ func piecesEncode(p tokenizer.Pieces, text string, markers tokenizer.Markers) []
 		parts = append(parts, part{text[:n], longest != ""})
 		text = text[n:]
 	}
+	made := map[string][2]string{} // what each merge was made of
 	for {
 		at, best := -1, math.Inf(-1)
 		for i := 1; i < len(parts); i++ {
@@ -228,8 +265,16 @@ func piecesEncode(p tokenizer.Pieces, text string, markers tokenizer.Markers) []
 		if at < 0 {
 			break
 		}
+		made[parts[at-1].text+parts[at].text] = [2]string{parts[at-1].text, parts[at].text}
 		parts[at-1].text += parts[at].text
 		parts = slices.Delete(parts, at, at+1)
+	}
+	for i := 0; i < len(parts); i++ {
+		halves, ok := made[parts[i].text]
+		if ok && !parts[i].fixed && p.Types[normal[parts[i].text]] == tokenizer.UnusedPiece {
+			parts = slices.Replace(parts, i, i+1, part{text: halves[0]}, part{text: halves[1]})
+			i-- // they may be unused, too
+		}
 	}
 	var ids []int32
 	for _, part := range parts {
@@ -253,6 +298,7 @@ func piecesEncode(p tokenizer.Pieces, text string, markers tokenizer.Markers) []
 func FuzzCompilePieces(f *testing.F) {
 	f.Add("1 -1 a\n1 -2 b\n1 -3 ab\n1 -4 aa\n1 -5 aab\n4 0   \n1 -9 ▁\n3 0 <x>", "aabaab  a▁ b<x>")
 	f.Add("1 0 ▁\n1 -1 a\n1 -2 aa\n1 -3 aaa\n1 -4 aaaaa\n2 0 a a\n4 0 \n", "aaaaaaaa a")
+	f.Add("1 0 ▁\n1 -1 a\n1 -2 b\n1 -3 ab\n5 -4 bbb\n5 0 [P]\n1 -5 [\n1 -6 ba", "ababb[P]abbb")
 	f.Add("1 0 ▁\n4 0 ▁▂\n4 0 ▂\n4 0  a▁\n1 1 ▁", "▁▂▂ a ▁▂")
 	f.Fuzz(func(t *testing.T, lines, text string) {
 		if len(lines)+len(text) > 400 || !utf8.ValidString(text) {
