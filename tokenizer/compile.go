@@ -26,6 +26,9 @@ func Compile(src []byte) ([]byte, error) {
 
 // compile writes the compiled form.
 func (s *source) compile() ([]byte, error) {
+	if err := s.checkAdded(); err != nil {
+		return nil, err
+	}
 	l := new(layout)
 	s.writePieces(l)
 	if err := s.writeSlots(l); err != nil {

@@ -30,6 +30,10 @@ const (
 	maxMerges     = 1<<rankBits - 1
 	maxPieceBytes = 512
 	maxPairBits   = 26
+	// maxAddedBytes bounds all added tokens together, of which Gemma's have 77 kB. Each
+	// byte makes a node of the trie at most, and a space three more: see writeNodes.
+	maxAddedBytes = 4 << 20
+	maxNodes      = 1 + 4*maxAddedBytes
 	// maxCluster bounds how many occupied slots of a hash table lie in a row,
 	// and with that the time of any look-up, also in tables not made by Compile.
 	maxCluster = 1024
@@ -207,7 +211,7 @@ func (l *layout) checkCounts() error {
 	}{
 		countIDs:        {"ids", 256, maxIDs},
 		countMerges:     {"merges", 0, maxMerges},
-		countNodes:      {"nodes", 1, maxIDs * 8},
+		countNodes:      {"nodes", 1, maxNodes},
 		countPieceSlots: {"piece slots", 1, maxIDs * 4},
 		countMergeSlots: {"merge slots", 1, maxMerges * 4},
 		countPairBits:   {"pair bits", 6, maxPairBits},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -154,6 +155,49 @@ func TestUnusedPieces(t *testing.T) {
 				t.Errorf("Encode(%q, %d) (-without +with):\n%s", text, m, diff)
 			}
 		}
+	}
+}
+
+// TestMuchAdded gives more to search texts for than any tokenizer has.
+func TestMuchAdded(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var texts []string
+	for range 4<<20/512 + 1 {
+		text := make([]byte, 512)
+		for i := range text {
+			text[i] = 'a' + byte(rng.IntN(26))
+		}
+		texts = append(texts, string(text))
+	}
+	p := readPieces(t)
+	for _, text := range texts {
+		add(&p, text, -1e6, tokenizer.UserDefinedPiece)
+	}
+	_, err := tokenizer.CompilePieces(p)
+	checkMuch(t, "pieces", err)
+	src := readSource(t, "mixed")
+	var file map[string]any
+	if err := json.Unmarshal(src, &file); err != nil {
+		t.Fatal(err)
+	}
+	list := file["added_tokens"].([]any)
+	next := open(t, compile(t, src)).VocabSize()
+	for i, text := range texts {
+		list = append(list, map[string]any{"id": next + i, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false})
+	}
+	file["added_tokens"] = list
+	if src, err = json.Marshal(file); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tokenizer.Compile(src)
+	checkMuch(t, "tokenizer.json", err)
+}
+
+// checkMuch wants an error about the size of all added tokens.
+func checkMuch(t *testing.T, name string, err error) {
+	t.Helper()
+	if !errors.Is(err, fault.ErrIntegrity) || !strings.Contains(err.Error(), "bytes together, at most 4194304") {
+		t.Errorf("%s: %v", name, err)
 	}
 }
 

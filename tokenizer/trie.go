@@ -56,41 +56,41 @@ func (s *source) writeNodes(l *layout) {
 	tokens := slices.Clone(s.added)
 	slices.SortFunc(tokens, func(a, b added) int { return strings.Compare(a.text, b.text) })
 	// A node stands for the tokens that share its prefix. One at which a "▁" ends has
-	// the children of its twin, at which a space ends.
+	// the children of its twin, at which a space ends. There may be millions.
 	type node struct {
-		tokens  []added
-		depth   int
-		label   byte
-		twin    int // the twin of the node at which the "▁" will end, or 0
-		spelled int // how many bytes of the "▁" have been read
+		low, end int32 // its tokens
+		twin     int32 // the twin of the node at which the "▁" will end, or 0
+		depth    int16
+		label    byte
+		spelled  uint8 // how many bytes of the "▁" have been read
 	}
-	queue := []node{{tokens: tokens}}
+	queue := []node{{end: int32(len(tokens))}}
 	var b []byte
 	for at := 0; at < len(queue); at++ {
 		n := queue[at]
-		if n.spelled == len(space) {
+		if int(n.spelled) == len(space) {
 			twin := trie(b)
 			first, id, children := twin.word(uint32(n.twin), 0), twin.word(uint32(n.twin), 1), twin.word(uint32(n.twin), 2)>>8
 			b = appendNode(b, first, id, children, n.label)
 			continue
 		}
 		var id uint32
-		rest := n.tokens
-		if len(rest) > 0 && len(rest[0].text) == n.depth {
-			id = uint32(rest[0].id) + 1
-			rest = rest[1:]
+		low := n.low
+		if low < n.end && len(tokens[low].text) == int(n.depth) {
+			id = uint32(tokens[low].id) + 1
+			low++
 		}
 		first, twin := len(queue), n.twin
-		for len(rest) > 0 {
-			c, end := rest[0].text[n.depth], 1
-			for end < len(rest) && rest[end].text[n.depth] == c {
+		for low < n.end {
+			c, end := tokens[low].text[n.depth], low+1
+			for end < n.end && tokens[end].text[n.depth] == c {
 				end++
 			}
 			if c == ' ' && s.spaced {
-				twin = len(queue)
+				twin = int32(len(queue))
 			}
-			queue = append(queue, node{tokens: rest[:end], depth: n.depth + 1, label: c})
-			rest = rest[end:]
+			queue = append(queue, node{low: low, end: end, depth: n.depth + 1, label: c})
+			low = end
 		}
 		if twin > 0 {
 			// The next byte of the "▁" may be that of other tokens' characters, too.

@@ -91,6 +91,19 @@ func (s *source) checkBytes() error {
 	return nil
 }
 
+// checkAdded bounds the trie of added tokens, in which a byte of a text takes fifty, while
+// the other tables are about as large as what they are made of.
+func (s *source) checkAdded() error {
+	total := 0
+	for _, a := range s.added {
+		total += len(a.text)
+	}
+	if total > maxAddedBytes {
+		return sourceError("", "%d added tokens have %d bytes together, at most %d", len(s.added), total, maxAddedBytes)
+	}
+	return nil
+}
+
 // placeMerges turns the rules into ids. A rule that takes a byte piece is
 // refused, so that characters which are spelled in bytes never take part in a
 // merge. Of equal rules the last counts, as in the original library.
