@@ -279,15 +279,17 @@ func askWith[T any](ctx context.Context, s *suite, rule Rule, limit time.Duratio
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		got := none
+		got, returned := none, false
 		defer func() {
 			if v := recover(); v != nil {
 				s.find(RulePanics, name, "%v\n%s", v, debug.Stack())
+			} else if !returned {
+				s.find(RulePanics, name, "it ended its goroutine (runtime.Goexit) and did not return")
 			}
 			done <- got
 		}()
 		value, err := call(ctx)
-		got = outcome{value, err}
+		got, returned = outcome{value, err}, true
 	}()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -10,7 +10,7 @@ type Rule string
 
 // The rules, in the order in which they are checked.
 const (
-	// RulePanics: no call panics, whatever it is given.
+	// RulePanics: no call panics or ends its goroutine, whatever it is given.
 	RulePanics Rule = "never-panics"
 	// RuleReturns: every call returns within [Options.Timeout].
 	RuleReturns Rule = "returns"

@@ -37,14 +37,24 @@ var (
 // wrongs lists plugins, and what they are tried with, by the rule that they break.
 func wrongs() map[plugintest.Rule]map[string]trial {
 	return map[plugintest.Rule]map[string]trial{
-		plugintest.RulePanics: {"fetch": {plugin: wrong{fetch: func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
-			return openFetch(ctx, req, func(_ []string, err error) error {
-				if err != nil {
-					panic(err)
-				}
-				return nil
-			})
-		}}}},
+		plugintest.RulePanics: {
+			"fetch": {plugin: wrong{fetch: func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
+				return openFetch(ctx, req, func(_ []string, err error) error {
+					if err != nil {
+						panic(err)
+					}
+					return nil
+				})
+			}}},
+			"the goroutine ends": {plugin: wrong{fetch: func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
+				return openFetch(ctx, req, func(_ []string, err error) error {
+					if err != nil {
+						runtime.Goexit()
+					}
+					return nil
+				})
+			}}},
+		},
 		plugintest.RuleReturns: {"run": {
 			plugin: wrong{run: func(context.Context, zoo.RunRequest) (*program.Program, error) { select {} }},
 			change: func(o *plugintest.Options) { o.Timeout = 2 * time.Second },
