@@ -117,10 +117,15 @@ func TestRefused(t *testing.T) {
 	infinite[0].data = bytes.Clone(infinite[0].data)
 	binary.LittleEndian.PutUint16(infinite[0].data[600:], 0x7f80)
 
-	short, types := pieces()
-	scores := make([]float32, len(short)-2)
+	texts, types := pieces()
+	scores := make([]float32, len(texts))
 	for i := range scores {
 		scores[i] = -float32(i)
+	}
+	// beyond adds a piece for which the embedding has no row.
+	beyond := func(kind int32) []key {
+		return []key{{"tokenizer.ggml.tokens", append(slices.Clone(texts), "zz")}, {"tokenizer.ggml.token_type", append(slices.Clone(types), kind)},
+			{"tokenizer.ggml.scores", append(slices.Clone(scores), -1000)}}
 	}
 	for _, c := range []struct {
 		name  string
@@ -147,8 +152,9 @@ func TestRefused(t *testing.T) {
 		{"heads that do not share", file(list, key{"gemma3.attention.head_count_kv", 3}), "", zoo.ErrIntegrity, "num_key_value_heads"},
 		{"a grid for codes", file(list), "q4_0", zoo.ErrUsage, "q4_0"},
 		{"no vocabulary", file(list, key{"tokenizer.ggml.tokens", nil}), "", zoo.ErrIntegrity, "tokens"},
-		{"a vocabulary of two sizes", file(list, key{"tokenizer.ggml.scores", scores}), "", zoo.ErrIntegrity, "scores"},
+		{"a vocabulary of two sizes", file(list, key{"tokenizer.ggml.scores", scores[2:]}), "", zoo.ErrIntegrity, "scores"},
 		{"more pieces than rows", file(swap(random("token_embd.weight", gguf.Q8_0, vocab()-1, hidden))), "", zoo.ErrIntegrity, "tokens"},
+		{"a user-defined piece without a row", file(list, beyond(4)...), "", zoo.ErrIntegrity, "291 tokens"},
 		{"pieces of an unknown type", file(list, key{"tokenizer.ggml.token_type", append(slices.Clone(types[1:]), 7)}), "", zoo.ErrIntegrity, "token_type"},
 
 		{"no config.json", lacking("config.json"), "none", zoo.ErrNotFound, "config.json"},

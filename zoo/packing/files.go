@@ -64,14 +64,15 @@ func Tokenizer(from Files, rows int) ([]byte, error) {
 
 // CheckTokenizer reports a compiled tokenizer that is not that of a model whose tables have
 // so many rows, as a *checkpoint.TokenizerError. Markers for what is not text, such as
-// images, may lie beyond the tables, and tables may have some rows to spare.
+// images, may lie beyond the tables, as no text gives them, and tables may have some rows
+// to spare.
 func CheckTokenizer(compiled []byte, rows int) error {
 	t, err := tokenizer.Open(compiled)
 	if err != nil {
 		return fmt.Errorf("compiled tokenizer: %w", err)
 	}
 	for id := rows; id < t.VocabSize(); id++ {
-		if t.Piece(int32(id)) != "" && !t.IsAdded(int32(id)) {
+		if t.Piece(int32(id)) != "" && !t.IsMarker(int32(id)) {
 			return &checkpoint.TokenizerError{Pieces: t.VocabSize(), Rows: rows}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +16,7 @@ import (
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/checkpoint/gguf"
 	"github.com/zoo-sdk/zoo/quant"
+	"github.com/zoo-sdk/zoo/tokenizer"
 	"github.com/zoo-sdk/zoo/zoo"
 	"github.com/zoo-sdk/zoo/zoo/packing"
 )
@@ -238,6 +240,44 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := packing.Sources(given, "c"); !errors.Is(err, zoo.ErrUsage) {
 		t.Errorf("a source that is not given: %v", err)
+	}
+}
+
+// TestCheckTokenizer gives tables of fewer and of more rows than there are pieces.
+func TestCheckTokenizer(t *testing.T) {
+	var p tokenizer.Pieces
+	add := func(text string, kind tokenizer.PieceType) {
+		p.Texts, p.Scores, p.Types = append(p.Texts, text), append(p.Scores, -float32(len(p.Texts))), append(p.Types, kind)
+	}
+	for b := range 256 {
+		add(fmt.Sprintf("<0x%02X>", b), tokenizer.BytePiece)
+	}
+	add("▁", tokenizer.NormalPiece)
+	for name, c := range map[string]struct {
+		last tokenizer.PieceType
+		rows int
+		ok   bool
+	}{
+		"a row for each":            {tokenizer.NormalPiece, 258, true},
+		"rows to spare":             {tokenizer.NormalPiece, 258 + 1024, true},
+		"too many rows":             {tokenizer.NormalPiece, 259 + 1024, false},
+		"a piece without a row":     {tokenizer.NormalPiece, 257, false},
+		"a marker without a row":    {tokenizer.ControlPiece, 257, true},
+		"a tag without a row":       {tokenizer.UserDefinedPiece, 257, false},
+		"a marker, and two too few": {tokenizer.ControlPiece, 256, false},
+	} {
+		q := tokenizer.Pieces{Texts: append(slices.Clone(p.Texts), "b"), Scores: append(slices.Clone(p.Scores), -1000), Types: append(slices.Clone(p.Types), c.last)}
+		compiled, err := tokenizer.CompilePieces(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = packing.CheckTokenizer(compiled, c.rows)
+		if _, other := errors.AsType[*checkpoint.TokenizerError](err); other == c.ok || err != nil != other {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := packing.CheckTokenizer([]byte("ZOO"), 257); !errors.Is(err, zoo.ErrIntegrity) {
+		t.Errorf("no tokenizer: %v", err)
 	}
 }
 
