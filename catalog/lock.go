@@ -350,6 +350,19 @@ func (l *Lock) Plugin(name, version string) *LockedPlugin {
 	return &l.Plugins[i]
 }
 
+// PluginVersion returns the newest version of a plugin that is locked, or "".
+func (l *Lock) PluginVersion(name string) string {
+	newest := ""
+	if l != nil {
+		for _, p := range l.Plugins {
+			if p.Name == name && (newest == "" || compareVersions(p.Version, newest) > 0) {
+				newest = p.Version
+			}
+		}
+	}
+	return newest
+}
+
 // Narrow returns a reference to exactly the version that is locked of the model it
 // names, and the reference as it is if none is. A constraint that the version does not
 // satisfy is a [*LockedOutError].

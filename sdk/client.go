@@ -36,6 +36,8 @@ type Zoo struct {
 	backends []backends.Backend
 	// catalog parses on first use: opening what is installed needs no catalog.
 	catalog func() (*catalog.Catalog, error)
+	// lock is read on first use, and nil where there is none.
+	lock func() (*catalog.Lock, error)
 }
 
 // New returns the zoo that the options describe. Nothing is created or read but
@@ -62,13 +64,15 @@ func newZoo(set settings, plugins []zoo.Plugin, devices []backends.Backend) (*Zo
 		}
 	}
 	set.events = set.events.serial()
+	lock := sync.OnceValues(func() (*catalog.Lock, error) { return loadLock(set.lockFile) })
 	models := sync.OnceValues(func() (*catalog.Catalog, error) { return loadCatalog(set.catalogFile, keys) })
 	return &Zoo{
 		set:      set,
 		store:    store,
-		registry: &roster{builtin: registry, store: store, logger: set.logger, catalog: models, clients: make(map[pinned]*rpc.Client)},
+		registry: &roster{builtin: registry, store: store, logger: set.logger, catalog: models, lock: lock, clients: make(map[pinned]*rpc.Client)},
 		backends: devices,
 		catalog:  models,
+		lock:     lock,
 	}, nil
 }
 
@@ -226,8 +230,8 @@ type target struct {
 }
 
 // locate finds out what a user means: a path, an installed model, a model of the
-// catalog, or the folder of a pack, in this order. The catalog is read only if the
-// first two do not apply.
+// catalog, or the folder of a pack, in this order, of models the version that is locked.
+// The catalog is read only if the first two do not apply.
 func (z *Zoo) locate(name string) (target, error) {
 	if strings.ContainsAny(name, `/\`) || name == "." || name == ".." {
 		return target{dir: name}, nil
@@ -239,11 +243,12 @@ func (z *Zoo) locate(name string) (target, error) {
 		}
 		return target{}, err
 	}
-	record, err := z.store.Find(ref)
+	record, err := z.find(ref)
 	if err == nil {
 		return target{record: record}, nil
 	}
-	if !errors.Is(err, fault.ErrNotFound) {
+	var lockedOut *catalog.LockedOutError
+	if !errors.Is(err, fault.ErrNotFound) || errors.As(err, &lockedOut) {
 		return target{}, err
 	}
 	models, err := z.catalog()
@@ -252,11 +257,11 @@ func (z *Zoo) locate(name string) (target, error) {
 	}
 	if m, err := models.Find(ref.Name); err == nil && m.Name != ref.Name {
 		ref.Name = m.Name // the store knows no aliases
-		if record, err := z.store.Find(ref); err == nil {
+		if record, err := z.find(ref); err == nil {
 			return target{record: record}, nil
 		}
 	}
-	release, err := models.Resolve(ref)
+	release, err := z.resolveIn(models, ref)
 	if err != nil {
 		if isPack(name) {
 			return target{dir: name}, nil
@@ -282,7 +287,7 @@ func (z *Zoo) resolve(name string) (*catalog.Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	return models.Resolve(ref)
+	return z.resolveIn(models, ref)
 }
 
 // Models returns the models of the catalog, sorted by name. They must not be modified.

@@ -110,6 +110,9 @@ func (z *Zoo) openCompared(ctx context.Context, set settings, name string) (s su
 	s = subject{name: name, record: t.record}
 	progress := func(done, total int64) { set.events.Verify("pack", done, total) }
 	if t.record != nil {
+		if err := z.obeys(t.record); err != nil {
+			return subject{}, err
+		}
 		s.pack, err = z.store.Open(ctx, t.record, progress)
 	} else {
 		s.pack, err = z.store.OpenDir(ctx, t.dir, progress)
@@ -117,7 +120,7 @@ func (z *Zoo) openCompared(ctx context.Context, set settings, name string) (s su
 	if err != nil {
 		return subject{}, err
 	}
-	if s.plugin, s.about, err = z.registry.Find(ctx, madeBy(s.pack.Manifest().Plugin)); err != nil {
+	if s.plugin, s.about, err = z.registry.Find(ctx, z.runner(s.record, s.pack.Manifest().Plugin)); err != nil {
 		s.plugin = nil // numbers can be compared without
 	}
 	return s, nil

@@ -86,7 +86,7 @@ func (c *comparison) tokens(ctx context.Context) (list []ComparePrompt, problem 
 func (c *comparison) prompts(ctx context.Context) (prompts []string, problem string, err error) {
 	for _, s := range c.sides {
 		if s.plugin == nil {
-			_, err := c.zoo.registry.Describe(ctx, madeBy(s.pack.Manifest().Plugin))
+			_, err := c.zoo.registry.Describe(ctx, c.zoo.runner(s.record, s.pack.Manifest().Plugin))
 			return nil, fmt.Sprintf("%s cannot be run: %v", s.name, err), context.Cause(ctx)
 		}
 	}

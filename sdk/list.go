@@ -39,14 +39,28 @@ type Entry struct {
 	DownloadBytes int64 `json:"download_bytes"`
 	// Licence is the SPDX expression of the weights' licence.
 	Licence string `json:"licence"`
+	// Lock is [LockObeyed] or [LockDiffers] for a model that is in the lock file, else "".
+	Lock string `json:"lock,omitempty"`
 	// Problem says why this build cannot run the release, or is "".
 	Problem string `json:"problem,omitempty"`
 }
+
+// How a release stands to what the lock file says of its model.
+const (
+	// LockObeyed is the release that is locked; if it is installed, its pack is the one that is locked.
+	LockObeyed = "locked"
+	// LockDiffers is one that is installed and not what is locked.
+	LockDiffers = "not as locked"
+)
 
 // List returns what is installed, sorted by name and newest version first, and
 // then the newest release of every other model in the catalog.
 func (z *Zoo) List(ctx context.Context) ([]Entry, error) {
 	models, err := z.catalog()
+	if err != nil {
+		return nil, err
+	}
+	lock, err := z.lock()
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +78,28 @@ func (z *Zoo) List(ctx context.Context) ([]Entry, error) {
 		if have[m.Name] {
 			continue
 		}
-		release, err := models.Resolve(catalog.Ref{Name: m.Name})
-		if err != nil {
+		release, err := z.resolveIn(models, catalog.Ref{Name: m.Name})
+		var locked *catalog.LockError
+		switch {
+		case errors.As(err, &locked):
+			entries = append(entries, z.entry(ctx, models, &m.Releases[0], nil))
+			entries[len(entries)-1].Problem = err.Error()
+			continue
+		case err != nil:
 			release = &m.Releases[0] // nothing but prereleases
 		}
 		entries = append(entries, z.entry(ctx, models, release, nil))
+	}
+	for i := range entries {
+		e := &entries[i]
+		m := lock.Model(e.Name)
+		switch {
+		case m == nil:
+		case e.Installed && (e.Version != m.Version || e.Pack != m.Pack):
+			e.Lock = LockDiffers
+		default:
+			e.Lock = LockObeyed
+		}
 	}
 	return entries, nil
 }
@@ -86,7 +117,7 @@ func (z *Zoo) entry(ctx context.Context, models *catalog.Catalog, release *catal
 	plugin := release.Plugin
 	if record != nil {
 		files = record.Sources
-		plugin = madeBy(record.Plugin)
+		plugin = z.runner(record, record.Plugin)
 		e.Installed, e.Pack, e.Time = true, record.Pack, &record.Installed
 		e.PackBytes, e.Gate = z.standing(ctx, record)
 	}
@@ -112,14 +143,15 @@ func (z *Zoo) standing(ctx context.Context, record *zoo.Record) (packBytes int64
 		return 0, err.Error()
 	}
 	defer pack.Close()
-	_, verdict = z.verdict(ctx, pack)
+	_, verdict = z.verdict(ctx, record, pack)
 	return pack.SizeBytes(), verdict
 }
 
-// verdict returns the receipt of a pack, if it counts, and how it did at its gate.
-func (z *Zoo) verdict(ctx context.Context, pack *zoo.Pack) (*zoo.Receipt, string) {
+// verdict returns the receipt of a pack, if it counts, and how it did at its gate; record
+// is nil for the folder of a pack.
+func (z *Zoo) verdict(ctx context.Context, record *zoo.Record, pack *zoo.Pack) (*zoo.Receipt, string) {
 	runner := pack.Manifest().Plugin
-	if about, err := z.registry.Describe(ctx, madeBy(runner)); err == nil {
+	if about, err := z.registry.Describe(ctx, z.runner(record, runner)); err == nil {
 		runner = pluginID(about)
 	}
 	receipt, state, err := z.store.ReadReceipt(pack, runner)
@@ -248,7 +280,7 @@ func (z *Zoo) Show(ctx context.Context, name string) (*Details, error) {
 			return nil, err
 		}
 		defer pack.Close()
-		return d, z.describe(ctx, d, pack)
+		return d, z.describe(ctx, d, nil, pack)
 	}
 	release := t.release
 	if t.record != nil {
@@ -271,7 +303,7 @@ func (z *Zoo) Show(ctx context.Context, name string) (*Details, error) {
 		return d, nil
 	}
 	defer pack.Close()
-	return d, z.describe(ctx, d, pack)
+	return d, z.describe(ctx, d, t.record, pack)
 }
 
 // modelDetails describes a release; record is nil when it is not installed.
@@ -344,8 +376,9 @@ func (d ReferenceDetails) orNil() *ReferenceDetails {
 	return &d
 }
 
-// describe fills in what an open pack tells. Its error is the context's.
-func (z *Zoo) describe(ctx context.Context, d *Details, pack *zoo.Pack) error {
+// describe fills in what an open pack tells; record is nil for the folder of a pack. Its
+// error is the context's.
+func (z *Zoo) describe(ctx context.Context, d *Details, record *zoo.Record, pack *zoo.Pack) error {
 	manifest := pack.Manifest()
 	p := &PackDetails{
 		Dir:       pack.Dir(),
@@ -355,13 +388,13 @@ func (z *Zoo) describe(ctx context.Context, d *Details, pack *zoo.Pack) error {
 		Recipe:    manifest.Recipe,
 		Tensors:   formats(manifest.Tensors),
 	}
-	p.Receipt, p.Gate = z.verdict(ctx, pack)
+	p.Receipt, p.Gate = z.verdict(ctx, record, pack)
 	d.Pack = p
 	var err error
 	if p.Defaults, err = readDefaults(pack); err != nil {
 		d.PackProblem = err.Error()
 	}
-	plugin, _, err := z.registry.Find(ctx, madeBy(manifest.Plugin))
+	plugin, _, err := z.registry.Find(ctx, z.runner(record, manifest.Plugin))
 	if err != nil {
 		d.Problem = err.Error()
 		return context.Cause(ctx)

@@ -105,8 +105,8 @@ func (z *Zoo) refine(opts []Option) (settings, error) {
 	}
 	set.events = Events{}
 	set = set.with(opts)
-	if set.home != z.set.home || set.catalogFile != z.set.catalogFile || !slices.Equal(set.catalogKeys, z.set.catalogKeys) {
-		return set, fmt.Errorf("%w: the store and the catalog are chosen when the Zoo is made", fault.ErrUsage)
+	if set.home != z.set.home || set.catalogFile != z.set.catalogFile || !slices.Equal(set.catalogKeys, z.set.catalogKeys) || set.lockFile != z.set.lockFile {
+		return set, fmt.Errorf("%w: the store, the catalog and the lock file are chosen when the Zoo is made", fault.ErrUsage)
 	}
 	if set.events.isZero() {
 		set.events = z.set.events
@@ -133,6 +133,12 @@ func (z *Zoo) open(ctx context.Context, set settings, name string) (subject, err
 	if err != nil {
 		return subject{}, err
 	}
+	// What is installed may be another pack than the one that is locked.
+	if t.record != nil && z.obeys(t.record) != nil {
+		if t.release, err = z.resolve(name); err != nil {
+			return subject{}, err
+		}
+	}
 	if t.release != nil {
 		done, err := z.pull(ctx, set, t.release)
 		switch {
@@ -155,6 +161,9 @@ func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t targe
 	progress := func(done, total int64) { set.events.Verify("pack", done, total) }
 	if t.record != nil {
 		s.name = t.record.Name()
+		if err := z.obeys(t.record); err != nil {
+			return subject{}, err
+		}
 		s.pack, err = z.store.Open(ctx, t.record, progress)
 	} else {
 		s.pack, err = z.store.OpenDir(ctx, t.dir, progress)
@@ -162,7 +171,7 @@ func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t targe
 	if err != nil {
 		return subject{}, err
 	}
-	if s.plugin, s.about, err = z.registry.Find(ctx, madeBy(s.pack.Manifest().Plugin)); err != nil {
+	if s.plugin, s.about, err = z.registry.Find(ctx, z.runner(t.record, s.pack.Manifest().Plugin)); err != nil {
 		return subject{}, errors.Join(fmt.Errorf("%s: %w", s.name, err), s.pack.Close())
 	}
 	return s, nil

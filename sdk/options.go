@@ -17,6 +17,7 @@ type settings struct {
 	home        string
 	catalogFile string
 	catalogKeys []string
+	lockFile    string
 	offline     bool
 	from        []string
 	endpoint    string
@@ -67,6 +68,11 @@ func WithCatalogKeys(keys ...string) Option {
 		s.catalogKeys = append(s.catalogKeys[:len(s.catalogKeys):len(s.catalogKeys)], keys...)
 	}
 }
+
+// WithLock has names stand for what a lock file says (see [Zoo.Lock]): a version, made
+// from the locked files, by the locked version and program of its plugin, into the
+// locked pack. Models that are not in it stand for what they always do. "" takes none.
+func WithLock(file string) Option { return func(s *settings) { s.lockFile = file } }
 
 // WithOffline keeps everything away from the network.
 func WithOffline() Option { return func(s *settings) { s.offline = true } }

@@ -319,7 +319,7 @@ func (p *planner) installed(ctx context.Context) (bool, error) {
 	}
 	defer pack.Close()
 	p.plan.Installed = true
-	receipt, gate := p.z.verdict(ctx, pack)
+	receipt, gate := p.z.verdict(ctx, r, pack)
 	p.plan.Gate = gate
 	p.plan.Source.Commit = r.Commit
 	p.plan.Pack = &PlanPack{SizeBytes: pack.SizeBytes(), From: "the installed pack", Assumptions: []string{}, Digest: pack.Digest()}

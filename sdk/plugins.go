@@ -118,13 +118,13 @@ func (z *Zoo) users(ctx context.Context, models *catalog.Catalog, list []candida
 		}
 	}
 	for _, m := range models.Models {
-		if release, err := models.Resolve(catalog.Ref{Name: m.Name}); err == nil {
+		if release, err := z.resolveIn(models, catalog.Ref{Name: m.Name}); err == nil {
 			add(m.Name, release.Plugin)
 		}
 	}
 	records, err := z.store.Installed(ctx)
 	for i := range records {
-		add(records[i].Name(), madeBy(records[i].Plugin))
+		add(records[i].Name(), z.runner(&records[i], records[i].Plugin))
 	}
 	for _, u := range users {
 		slices.Sort(u)
@@ -195,8 +195,8 @@ func offers(models *catalog.Catalog, p *catalog.Plugin, list []candidate) []Plug
 }
 
 // InstallPlugin installs the newest version of a plugin of the catalog that satisfies a
-// reference ("name" or "name@constraint") and that this host can use, or finds it
-// installed. The program is fetched as source files are, held against the digest that
+// reference ("name" or "name@constraint") and that this host can use, or the locked one
+// where a lock file has one and nothing else is asked for, or finds it installed. The program is fetched as source files are, held against the digest that
 // the catalog pins, and started once, to ask it who it is. A call that was cut short goes
 // on where it stopped. A plugin of a catalog that is neither built in nor signed (see
 // [WithCatalogKeys]) is an [*UnsignedPluginError].
@@ -209,8 +209,18 @@ func (z *Zoo) InstallPlugin(ctx context.Context, ref string) (*zoo.StoredPlugin,
 	if err != nil {
 		return nil, err
 	}
+	lock, err := z.lock()
+	if err != nil {
+		return nil, err
+	}
+	if version := lock.PluginVersion(r.Name); version != "" && r.Constraint == "" {
+		r.Constraint = "=" + version
+	}
 	v, binary, err := offer(models, catalog.PluginRef(r))
 	if err != nil {
+		return nil, err
+	}
+	if err := lock.Admits(r.Name, v.Version, binary.OS, binary.Arch, binary.File().SHA256); err != nil {
 		return nil, err
 	}
 	source := binary.Source
@@ -219,18 +229,18 @@ func (z *Zoo) InstallPlugin(ctx context.Context, ref string) (*zoo.StoredPlugin,
 		OS: binary.OS, Arch: binary.Arch, Protocol: v.Protocol,
 		Origin: fmt.Sprintf("%s %s@%s %s", source.Kind, source.Repository, source.Revision, binary.File().Path),
 	}
-	lock, err := z.lockPlugin(ctx, &record)
+	held, err := z.lockPlugin(ctx, &record)
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Unlock()
+	defer held.Unlock()
 	switch p, err := z.soundPlugin(ctx, &record); {
 	case err != nil:
 		return nil, err
 	case p != nil:
-		return p, lock.RemoveFetched(p.Version) // which a process that was killed may have left
+		return p, held.RemoveFetched(p.Version) // which a process that was killed may have left
 	}
-	dir, err := lock.FetchDir(record.Version, record.SHA256)
+	dir, err := held.FetchDir(record.Version, record.SHA256)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +248,7 @@ func (z *Zoo) InstallPlugin(ctx context.Context, ref string) (*zoo.StoredPlugin,
 		return nil, err
 	}
 	z.registry.drop(record.Name, record.Version)
-	return lock.Install(ctx, filepath.Join(dir, filepath.FromSlash(binary.File().Path)), record, func(path string, r *zoo.PluginRecord) error {
+	return held.Install(ctx, filepath.Join(dir, filepath.FromSlash(binary.File().Path)), record, func(path string, r *zoo.PluginRecord) error {
 		about, err := z.ask(ctx, path, r.SHA256)
 		if err != nil {
 			return err
@@ -270,17 +280,24 @@ func (z *Zoo) InstallPluginFile(ctx context.Context, file string) (*zoo.StoredPl
 	if err != nil {
 		return nil, err
 	}
+	lock, err := z.lock()
+	if err == nil {
+		err = lock.Admits(about.Name, about.Version, runtime.GOOS, runtime.GOARCH, sum)
+	}
+	if err != nil {
+		return nil, err
+	}
 	record := zoo.PluginRecord{
 		Name: about.Name, Version: about.Version, Title: about.Title, Operations: about.Operations,
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Protocol: rpc.Protocol, SHA256: sum, SizeBytes: size, Origin: "file " + file,
 	}
-	lock, err := z.lockPlugin(ctx, &record)
+	held, err := z.lockPlugin(ctx, &record)
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Unlock()
+	defer held.Unlock()
 	z.registry.drop(record.Name, record.Version)
-	return lock.Install(ctx, file, record, func(string, *zoo.PluginRecord) error { return nil })
+	return held.Install(ctx, file, record, func(string, *zoo.PluginRecord) error { return nil })
 }
 
 // ask starts a program and asks it who it is.

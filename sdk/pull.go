@@ -184,6 +184,9 @@ func (p *puller) make(ctx context.Context) (*zoo.Pack, *zoo.Record, error) {
 	if err := checkMaker(stage, p.about); err != nil {
 		return nil, nil, err
 	}
+	if err := p.z.checkLocked(p.release, stage); err != nil {
+		return nil, nil, err
+	}
 	pack, err := p.lock.Commit(ctx, stage, *record, func(done, total int64) { p.set.events.Verify("new pack", done, total) })
 	if err != nil {
 		return nil, nil, err

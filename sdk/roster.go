@@ -30,6 +30,7 @@ type roster struct {
 	store   *zoo.Store
 	logger  *slog.Logger
 	catalog func() (*catalog.Catalog, error)
+	lock    func() (*catalog.Lock, error)
 
 	mu      sync.Mutex
 	closed  bool
@@ -47,6 +48,14 @@ type candidate struct {
 	stored *zoo.StoredPlugin
 	// problem says why it cannot be used, or is nil.
 	problem error
+}
+
+// sha256 returns the digest of the candidate's program, or "" if it is built in.
+func (c *candidate) sha256() string {
+	if c.stored == nil {
+		return ""
+	}
+	return c.stored.SHA256
 }
 
 // String names the candidate.
@@ -125,6 +134,10 @@ func (r *roster) candidates(ctx context.Context) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := r.lock()
+	if err != nil {
+		return nil, err
+	}
 	list := make([]candidate, 0, len(builtin)+len(stored))
 	for _, about := range builtin {
 		list = append(list, candidate{about: about})
@@ -140,6 +153,9 @@ func (r *roster) candidates(ctx context.Context) ([]candidate, error) {
 	for i := range list {
 		if list[i].version, err = semver.StrictNewVersion(list[i].about.Version); err != nil {
 			return nil, fmt.Errorf("plugin %q: version %q: %w", list[i].about.Name, list[i].about.Version, err)
+		}
+		if c := &list[i]; c.problem == nil {
+			c.problem = lock.Admits(c.about.Name, c.about.Version, runtime.GOOS, runtime.GOARCH, c.sha256())
 		}
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int {
@@ -302,6 +318,10 @@ func (r *roster) advise(ref catalog.PluginRef, err error) error {
 	models, cerr := r.catalog()
 	if cerr != nil {
 		return err
+	}
+	lock, lerr := r.lock()
+	if version := lock.PluginVersion(ref.Name); lerr == nil && ref.Constraint == "="+version && len(missing.Have) > 0 {
+		err = fault.WithHint(err, fmt.Sprintf("the lock file names that version, and there is %s: lock the models anew with `zoo lock`, or go without the lock file with --no-lock", strings.Join(missing.Have, ", ")))
 	}
 	offered, _, oerr := offer(models, ref)
 	var useless *UnfitPluginError

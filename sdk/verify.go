@@ -79,7 +79,7 @@ func (z *Zoo) Verify(ctx context.Context, name string) (*Verified, error) {
 	if cerr != nil && !errors.Is(cerr, fault.ErrIntegrity) {
 		return v, errors.Join(err, cerr)
 	}
-	return v, errors.Join(err, cerr, z.verifyReference(ctx, v, t.record))
+	return v, errors.Join(err, cerr, z.verifyReference(ctx, v, t.record), z.obeys(t.record))
 }
 
 // verifyPack reads the pack in a folder, or that of a record.

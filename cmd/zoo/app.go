@@ -42,6 +42,8 @@ type globalFlags struct {
 	home    string
 	catalog string
 	config  string
+	lock    string
+	noLock  bool
 	offline bool
 	quiet   bool
 	verbose bool
@@ -150,6 +152,13 @@ func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
 		sdk.WithLogger(slog.New(&logHandler{out: a.progress, level: level})),
 		sdk.WithProgress(a.progress.events()),
 	}
+	lock, err := a.lockFile()
+	if err != nil {
+		return nil, err
+	}
+	if lock != "" {
+		opts = append(opts, sdk.WithLock(lock))
+	}
 	if a.global.offline {
 		opts = append(opts, sdk.WithOffline())
 	}
@@ -158,6 +167,26 @@ func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
 		a.opened = append(a.opened, z)
 	}
 	return z, err
+}
+
+// lockFile returns the lock file that is in force, or "".
+func (a *app) lockFile() (string, error) {
+	switch {
+	case a.global.noLock:
+		return "", nil
+	case a.global.lock != "":
+		return a.global.lock, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("working folder: %w", err)
+	}
+	return sdk.FindLock(dir)
+}
+
+// unlocked is a.zoo for what is not bound to the lock file.
+func (a *app) unlocked(more ...sdk.Option) (*sdk.Zoo, error) {
+	return a.zoo(append(more, sdk.WithLock(""))...)
 }
 
 // note prints one line on standard error unless it is to be quiet.

@@ -23,7 +23,8 @@ catalog. GATE is "oracle" for a pack that was held against reference values,
 "self" for one that passed its own consistency checks, or else what is amiss;
 "adopted" beside it tells that reference values of your own have taken the place
 of the catalog's.
-What this build cannot run is "unsupported"; ` + "`zoo show`" + ` says why.`,
+What this build cannot run is "unsupported"; ` + "`zoo show`" + ` says why. What is in the lock
+file is "locked", and "not as locked" if another version or pack is installed.`,
 		Example: `  zoo list
   zoo list --installed --json`,
 		GroupID: groupModels,
@@ -61,6 +62,9 @@ What this build cannot run is "unsupported"; ` + "`zoo show`" + ` says why.`,
 					}
 					if e.Problem != "" {
 						state = "unsupported"
+					}
+					if e.Lock != "" {
+						state += ", " + e.Lock
 					}
 					amount := size(bytes)
 					if bytes == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ func (a *app) pullCommand() *cobra.Command {
 	var from []string
 	var discard bool
 	cmd := &cobra.Command{
-		Use:   "pull NAME[@CONSTRAINT]",
+		Use:   "pull [NAME[@CONSTRAINT]]",
 		Short: "Install a model: fetch, convert, verify and gate it",
 		Long: `pull installs the newest version of a model that satisfies the constraint.
 
@@ -24,12 +25,14 @@ verifies the pack and puts it to its gate. Files are taken from the folders of
 there already is not done again; a pull that was cut short goes on where it
 stopped, and two pulls of the same model do the work once.
 
-A pack that fails its gate stays installed but is not opened (exit code 5).`,
+A pack that fails its gate stays installed but is not opened (exit code 5).
+
+Without a name everything that the lock file says is installed; see zoo lock.`,
 		Example: `  zoo pull demo
   zoo pull gemma-4-e2b@^1.0
   zoo pull gemma-4-e2b --from ~/models/gemma-4-E2B-it-qat-mobile-transformers`,
 		GroupID:           groupModels,
-		Args:              args(1, 1, "the name of a model"),
+		Args:              args(0, 1, "the name of a model"),
 		ValidArgsFunction: a.names,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts := []sdk.Option{sdk.WithCheckpoint(from...)}
@@ -40,19 +43,16 @@ A pack that fails its gate stays installed but is not opened (exit code 5).`,
 			if err != nil {
 				return err
 			}
-			begin := time.Now()
-			done, err := z.Pull(cmd.Context(), args[0])
-			a.progress.end()
-			if err != nil {
-				return err
+			if len(args) == 0 {
+				if args, err = a.lockedNames(z); err != nil {
+					return err
+				}
 			}
-			r := &done.Record
-			if !done.Fresh {
-				a.note("%s@%s is installed and sound", r.Name(), r.Version())
-				return nil
+			for _, name := range args {
+				if err := a.pull(cmd.Context(), z, name); err != nil {
+					return err
+				}
 			}
-			a.note("%s %s@%s in %s: pack %s, %s, %s", a.style(styleGood, "installed"), r.Name(), r.Version(),
-				duration(time.Since(begin)), r.Pack, size(done.PackBytes), gateSummary(&done.Receipt))
 			return nil
 		},
 	}
@@ -62,6 +62,24 @@ A pack that fails its gate stays installed but is not opened (exit code 5).`,
 	allowConfig(flags, "discard-checkpoint")
 	_ = cmd.MarkFlagDirname("from")
 	return cmd
+}
+
+// pull installs one model and says so.
+func (a *app) pull(ctx context.Context, z *sdk.Zoo, name string) error {
+	begin := time.Now()
+	done, err := z.Pull(ctx, name)
+	a.progress.end()
+	if err != nil {
+		return err
+	}
+	r := &done.Record
+	if !done.Fresh {
+		a.note("%s@%s is installed and sound", r.Name(), r.Version())
+		return nil
+	}
+	a.note("%s %s@%s in %s: pack %s, %s, %s", a.style(styleGood, "installed"), r.Name(), r.Version(),
+		duration(time.Since(begin)), r.Pack, size(done.PackBytes), gateSummary(&done.Receipt))
+	return nil
 }
 
 // gateSummary says in a few words how a gate went.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/sdk"
 )
 
@@ -31,7 +32,8 @@ The model "demo" is part of the binary and needs no network:
 Settings come from flags, then from environment variables (--max-tokens is
 ZOO_MAX_TOKENS), then from config.yaml in ZOO_HOME or in the folder "zoo" among
 your configuration, then from defaults. HF_TOKEN and HF_ENDPOINT are used as the
-hub's own tools use them. ZOO_CPU names the kernels of the cpu backend, such as
+hub's own tools use them. Where the working folder or one of its parents has a zoo.lock
+(see zoo lock), names stand for what it says. ZOO_CPU names the kernels of the cpu backend, such as
 "generic", in place of the fastest that this processor runs.
 
 Exit codes: 0 done, 1 other failure, 2 usage, 3 not found, 4 integrity, 5 gate
@@ -53,12 +55,15 @@ failed, 6 network, 7 no space, 8 not permitted, 130 interrupted.`,
 	flags.StringVar(&a.global.catalog, "catalog", "", "file with further models, which go before those of the built-in catalog")
 	flags.StringArrayVar(&a.global.catalogKeys, "catalog-key", nil, "public `key` of minisign: the catalog's file must be signed by it, or by one of several; may be repeated")
 	flags.StringVar(&a.global.config, "config", "", "configuration file")
+	flags.StringVar(&a.global.lock, "lock", "", "lock file (default the "+catalog.LockFile+" of the working folder or its nearest parent that has one)")
+	flags.BoolVar(&a.global.noLock, "no-lock", false, "go without a lock file")
 	flags.BoolVar(&a.global.offline, "offline", false, "stay away from the network")
 	flags.BoolVarP(&a.global.quiet, "quiet", "q", false, "print no progress and no notices")
 	flags.BoolVarP(&a.global.verbose, "verbose", "v", false, "log details")
-	allowConfig(flags, "home", "catalog", "catalog-key", "offline", "quiet", "verbose")
+	allowConfig(flags, "home", "catalog", "catalog-key", "lock", "no-lock", "offline", "quiet", "verbose")
 	_ = root.MarkPersistentFlagFilename("catalog", "yaml", "yml")
 	_ = root.MarkPersistentFlagFilename("config", "yaml", "yml")
+	_ = root.MarkPersistentFlagFilename("lock", "lock")
 	_ = root.MarkPersistentFlagDirname("home")
 
 	root.AddGroup(
@@ -69,7 +74,7 @@ failed, 6 network, 7 no space, 8 not permitted, 130 interrupted.`,
 	root.SetHelpCommandGroupID(groupMachine)
 	root.SetCompletionCommandGroupID(groupMachine)
 	root.AddCommand(
-		a.runCommand(), a.pullCommand(), a.planCommand(), a.listCommand(), a.showCommand(), a.rmCommand(),
+		a.runCommand(), a.pullCommand(), a.planCommand(), a.listCommand(), a.showCommand(), a.rmCommand(), a.lockCommand(),
 		a.verifyCommand(), a.gateCommand(), a.convertCommand(),
 		a.benchCommand(), a.doctorCommand(), a.pluginCommand(), a.versionCommand(),
 	)

@@ -1,0 +1,153 @@
+package sdk_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/zoo-sdk/zoo/catalog"
+	"github.com/zoo-sdk/zoo/sdk"
+	"github.com/zoo-sdk/zoo/zoo"
+)
+
+// TestLockedPlugin pins the program of a plugin: neither a newer version nor another
+// program of the same version takes its place.
+func TestLockedPlugin(t *testing.T) {
+	long(t)
+	t.Parallel()
+	home, models := t.TempDir(), tinyCatalog(t, "")
+	file := filepath.Join(t.TempDir(), catalog.LockFile)
+	open := func(opts ...sdk.Option) *sdk.Zoo {
+		t.Helper()
+		z, err := sdk.New(append(opts, sdk.WithHome(home), sdk.WithOffline(), sdk.WithCatalog(models))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = z.Close() })
+		return z
+	}
+	refuses := func(what string, err error) {
+		t.Helper()
+		var locked *catalog.LockError
+		if !errors.As(err, &locked) || !errors.Is(err, zoo.ErrIntegrity) || zoo.Hint(err) == "" {
+			t.Errorf("%s: %v, want a LockError", what, err)
+		}
+	}
+	free, bound := open(), open(sdk.WithLock(file))
+	program := buildPlugin(t, "1.0.0")
+	if _, err := free.InstallPluginFile(t.Context(), program); err != nil {
+		t.Fatal(err)
+	}
+	var lock catalog.Lock
+	m, err := free.Lock(t.Context(), &lock, "tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := catalog.LockedVersion{Name: "tinyfam", Version: "1.0.0"}
+	if p := lock.Plugin("tinyfam", "1.0.0"); m.Plugin != want || p == nil || len(p.Programs) != 1 || p.Programs[0].OS != runtime.GOOS {
+		t.Fatalf("locked %+v with plugins %+v", m, lock.Plugins)
+	}
+	if err := sdk.WriteLock(t.Context(), file, &lock); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bound.Lock(t.Context(), &lock, "tiny"); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("to lock what is bound to a lock: %v, want zoo.ErrUsage", err)
+	}
+
+	// A newer version is for those who are not bound.
+	newer := buildPlugin(t, "1.1.0")
+	if _, err := free.InstallPluginFile(t.Context(), newer); err != nil {
+		t.Fatal(err)
+	}
+	runner := func(z *sdk.Zoo) string {
+		t.Helper()
+		model, err := z.Open(t.Context(), "tiny", sdk.AllowUngated())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer model.Close()
+		return model.Info().Plugin.Version
+	}
+	if a, b := runner(bound), runner(free); a != "1.0.0" || b != "1.1.0" {
+		t.Errorf("run by %s under the lock and by %s without", a, b)
+	}
+
+	// What is installed has been made by the newer one since: the locked pack is made again.
+	if _, err := free.Pull(t.Context(), "tiny"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bound.Verify(t.Context(), "tiny"); err == nil {
+		t.Error("another pack than the locked one is found in order")
+	} else {
+		refuses("verify", err)
+	}
+	if v := runner(bound); v != "1.0.0" {
+		t.Errorf("run by %s under the lock", v)
+	}
+	if v, err := bound.Verify(t.Context(), "tiny"); err != nil || v.Pack != m.Pack {
+		t.Errorf("after it was opened: %+v, %v", v, err)
+	}
+
+	// Another program of the same version.
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), filepath.Base(program))
+	if err := os.WriteFile(other, append(data, "more"...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err = bound.InstallPluginFile(t.Context(), other)
+	refuses("install", err)
+	if _, err := free.InstallPluginFile(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	_, err = bound.Open(t.Context(), "tiny")
+	refuses("open", err)
+	if e := findPlugin(t, bound, "1.0.0"); e.State != sdk.PluginUnusable || !strings.Contains(e.Why, catalog.LockFile) {
+		t.Errorf("the other program is %+v", e)
+	}
+	if _, err := bound.InstallPluginFile(t.Context(), program); err != nil {
+		t.Fatal(err)
+	}
+	if v := runner(bound); v != "1.0.0" {
+		t.Errorf("run by %s under the lock", v)
+	}
+
+	// A lock on a program for other machines says nothing about this one.
+	lock.Plugins[0].Programs[0].OS = "plan9"
+	if err := sdk.WriteLock(t.Context(), file, &lock); err != nil {
+		t.Fatal(err)
+	}
+	_, err = open(sdk.WithLock(file)).Open(t.Context(), "tiny")
+	refuses("another machine", err)
+}
+
+func TestFindLock(t *testing.T) {
+	root := t.TempDir()
+	deep := filepath.Join(root, "a", "b", "c")
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if file, err := sdk.FindLock(deep); err != nil || strings.HasPrefix(file, root) {
+		t.Errorf("without one: %q, %v", file, err)
+	}
+	for _, dir := range []string{root, filepath.Join(root, "a", "b")} {
+		file := filepath.Join(dir, catalog.LockFile)
+		if err := sdk.WriteLock(t.Context(), file, &catalog.Lock{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := sdk.FindLock(deep); err != nil || got != file {
+			t.Errorf("got %q, %v, want %q", got, err, file)
+		}
+	}
+	if _, err := sdk.ReadLock(filepath.Join(root, "none")); !errors.Is(err, zoo.ErrNotFound) {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := sdk.ReadLock(root); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("a folder: %v", err)
+	}
+}
