@@ -20,6 +20,10 @@ type Options struct {
 	Path string
 	// SHA256 is its pinned digest in hexadecimal; "" runs whatever is there.
 	SHA256 string
+	// Protocols lists the versions of the protocol that the host offers; nil stands for
+	// those that this package speaks. A conformance suite offers others, to hear what a
+	// plugin makes of them.
+	Protocols []int
 	// TempDir is where the process gets a private folder for sockets and temporary
 	// files; "" stands for the system's. Its path must be short.
 	TempDir string
@@ -100,7 +104,10 @@ func New(opts Options) *Client {
 	if opts.Limits.ReferenceBytes == 0 {
 		opts.Limits.ReferenceBytes = 512 << 20
 	}
-	opts.Env = slices.Clone(opts.Env)
+	opts.Env, opts.Protocols = slices.Clone(opts.Env), slices.Clone(opts.Protocols)
+	if len(opts.Protocols) == 0 {
+		opts.Protocols = protocols
+	}
 	return &Client{opts: opts}
 }
 

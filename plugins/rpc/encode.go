@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 
@@ -175,11 +174,11 @@ func size(f float64) bool { return f >= 0 && !math.IsInf(f, 0) }
 // encodeProgram makes a message of a program.
 func encodeProgram(p *program.Program) (*pluginpb.Program, error) {
 	if p == nil {
-		return nil, errors.New("the plugin returned no program")
+		return nil, fmt.Errorf("%w: no program", errAnswer)
 	}
 	data, err := program.Encode(p)
 	if err != nil {
-		return nil, fmt.Errorf("encode the program: %w", err)
+		return nil, fmt.Errorf("%w: the program: %w", errAnswer, err)
 	}
 	return &pluginpb.Program{Program: data}, nil
 }

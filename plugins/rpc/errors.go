@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -105,7 +106,7 @@ func (e *ProtocolError) Error() string {
 
 // Hint says which side is the older one.
 func (e *ProtocolError) Hint() string {
-	if e.Plugin > Protocol {
+	if !slices.ContainsFunc(e.Host, func(v int) bool { return v > e.Plugin }) {
 		return "use a newer zoo, or an older version of the plugin"
 	}
 	return "use a newer version of the plugin"
@@ -130,4 +131,7 @@ func (e *AnswerError) Error() string {
 func (e *AnswerError) Is(target error) bool { return target == fault.ErrIntegrity }
 
 // Hint says who is at fault.
-func (e *AnswerError) Hint() string { return "the plugin is faulty: report it to its author" }
+func (e *AnswerError) Hint() string { return faultyHint }
+
+// Panicked reports that the plugin has not: it gave an answer.
+func (e *AnswerError) Panicked() bool { return false }

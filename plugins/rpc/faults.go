@@ -25,7 +25,11 @@ var kinds = []struct {
 	{pluginpb.Fault_NOT_PERMITTED, fault.ErrNotPermitted},
 	{pluginpb.Fault_CANCELLED, context.Canceled},
 	{pluginpb.Fault_DEADLINE, context.DeadlineExceeded},
+	{pluginpb.Fault_ANSWER, errAnswer},
 }
+
+// errAnswer reports that what a method of a plugin has returned cannot be sent.
+var errAnswer = errors.New("the plugin returned what is no answer")
 
 // encodeFault makes a frame of an error.
 func encodeFault(err error) *pluginpb.PluginFrame {
@@ -46,7 +50,7 @@ func faultFrame(f *pluginpb.Fault) *pluginpb.PluginFrame {
 // decodeFault makes an error of a fault: it has the text and the hint of the
 // plugin's error, and matches the sentinels that that one matched.
 func decodeFault(f *pluginpb.Fault) error {
-	e := &remoteError{text: clean(f.GetText(), maxTextBytes)}
+	e := &remoteError{text: clean(f.GetText(), maxTextBytes), panicked: slices.Contains(f.GetKinds(), pluginpb.Fault_PANIC)}
 	if e.text == "" {
 		e.text = "an error without a text"
 	}
@@ -55,20 +59,20 @@ func decodeFault(f *pluginpb.Fault) error {
 			e.sentinels = append(e.sentinels, k.sentinel)
 		}
 	}
-	hint := clean(f.GetHint(), maxHintBytes)
-	if hint == "" && slices.Contains(f.GetKinds(), pluginpb.Fault_PANIC) {
-		hint = "the plugin is faulty: report it to its author"
+	if e.panicked || e.Is(errAnswer) {
+		return &faultyError{e}
 	}
-	if hint == "" {
-		return e
+	if hint := clean(f.GetHint(), maxHintBytes); hint != "" {
+		return fault.WithHint(e, hint)
 	}
-	return fault.WithHint(e, hint)
+	return e
 }
 
 // remoteError is an error of a plugin's method.
 type remoteError struct {
 	text      string
 	sentinels []error
+	panicked  bool
 }
 
 // Error returns the text of the plugin's error.
@@ -76,6 +80,18 @@ func (e *remoteError) Error() string { return e.text }
 
 // Is reports whether the plugin's error matched target.
 func (e *remoteError) Is(target error) bool { return slices.Contains(e.sentinels, target) }
+
+// faultyError is an error that nobody but the plugin is to blame for.
+type faultyError struct{ *remoteError }
+
+// Panicked reports whether a method panicked; otherwise what it returned cannot be sent.
+func (e *faultyError) Panicked() bool { return e.panicked }
+
+// Hint says who is at fault.
+func (e *faultyError) Hint() string { return faultyHint }
+
+// faultyHint is the hint of errors that the plugin is to blame for.
+const faultyHint = "the plugin is faulty: report it to its author"
 
 // clean makes a text from a plugin fit to be shown: valid, of about limit bytes at most,
 // and without what would control a terminal or turn the direction of writing.

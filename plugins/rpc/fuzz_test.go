@@ -128,7 +128,7 @@ func FuzzOutput(f *testing.F) {
 			}
 			lines = append(lines, line...)
 			book.add(line, slog.LevelInfo)
-			if a, err := parseAnnouncement(string(line)); err == nil && !slices.Contains(protocols, a.protocol) {
+			if a, err := parseAnnouncement(string(line), protocols); err == nil && !slices.Contains(protocols, a.protocol) {
 				t.Errorf("accepted %q", line)
 			}
 		})

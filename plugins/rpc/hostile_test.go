@@ -131,6 +131,21 @@ func TestNoPlugin(t *testing.T) {
 	})
 }
 
+// TestProtocols offers a plugin versions of the protocol that it cannot know.
+func TestProtocols(t *testing.T) {
+	t.Parallel()
+	offer := func(list ...int) *rpc.Client {
+		c, _ := start(t, "plain", func(o *rpc.Options) { o.Protocols = list })
+		return c
+	}
+	works(t, offer(rpc.Protocol+1, rpc.Protocol))
+	_, err := offer(rpc.Protocol+2, rpc.Protocol+1).Describe(t.Context())
+	var skew *rpc.ProtocolError
+	if !errors.As(err, &skew) || skew.Plugin != rpc.Protocol || zoo.Hint(err) != "use a newer version of the plugin" {
+		t.Errorf("%v, hint %q", err, zoo.Hint(err))
+	}
+}
+
 // TestChecksum runs what is pinned and nothing else.
 func TestChecksum(t *testing.T) {
 	t.Parallel()

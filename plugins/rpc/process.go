@@ -103,7 +103,7 @@ func (p *process) configure() *plugin.Client {
 	stderr := &lineWriter{line: func(line []byte) { p.log.add(line, slog.LevelInfo) }}
 	return plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  handshake,
-		VersionedPlugins: wire{}.versions(),
+		VersionedPlugins: wire{}.versions(p.opts.Protocols),
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
@@ -120,7 +120,7 @@ func (p *process) configure() *plugin.Client {
 // prepare checks the program and makes the runner of its process. spec has the
 // variables that go-plugin's other end needs.
 func (p *process) prepare(_ hclog.Logger, spec *exec.Cmd, dir string) (runner.Runner, error) {
-	c := newChild(p.opts.Path, dir, append(environment(p.opts.Env, dir), spec.Env...), p.opts.Limits, p.log)
+	c := newChild(p.opts, dir, append(environment(p.opts.Env, dir), spec.Env...), p.log)
 	err := p.opts.verify()
 	if err == nil && len(dir) > maxSocketDirBytes {
 		err = fault.WithHint(fmt.Errorf("%w: the path of the temporary folder %q is too long for a socket", fault.ErrUsage, dir), "set TMPDIR to a folder with a short path")

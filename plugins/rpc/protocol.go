@@ -72,10 +72,10 @@ func (wire) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.Clien
 	return conn, nil
 }
 
-// versions returns the service under every version of the protocol.
-func (w wire) versions() map[int]plugin.PluginSet {
-	sets := make(map[int]plugin.PluginSet, len(protocols))
-	for _, v := range protocols {
+// versions returns the service under versions of the protocol.
+func (w wire) versions(list []int) map[int]plugin.PluginSet {
+	sets := make(map[int]plugin.PluginSet, len(list))
+	for _, v := range list {
 		sets[v] = plugin.PluginSet{service: w}
 	}
 	return sets
@@ -91,8 +91,9 @@ type announcement struct {
 var errNoAnnouncement = errors.New("it is not the line of a plugin")
 
 // parseAnnouncement reads a line of the form
-// "core version|protocol|network|address|transport|certificate".
-func parseAnnouncement(line string) (announcement, error) {
+// "core version|protocol|network|address|transport|certificate", of a plugin to which
+// versions of the protocol were offered.
+func parseAnnouncement(line string, offered []int) (announcement, error) {
 	parts := strings.Split(strings.TrimSpace(line), "|")
 	if len(parts) < 4 || parts[0] != strconv.Itoa(plugin.CoreProtocolVersion) {
 		return announcement{}, errNoAnnouncement
@@ -103,8 +104,8 @@ func parseAnnouncement(line string) (announcement, error) {
 	}
 	a := announcement{version, parts[2], parts[3]}
 	switch {
-	case !slices.Contains(protocols, version):
-		return a, &ProtocolError{Plugin: version, Host: slices.Clone(protocols)}
+	case !slices.Contains(offered, version):
+		return a, &ProtocolError{Plugin: version, Host: slices.Clone(offered)}
 	case len(parts) < 6 || parts[4] != string(plugin.ProtocolGRPC) || parts[5] == "":
 		return a, errors.New("it offers no encrypted gRPC")
 	}

@@ -18,7 +18,7 @@ const itemBytes = 64
 // sendReference sends reference values piece by piece.
 func sendReference(ref *zoo.Reference, send func(*pluginpb.PluginFrame) error) error {
 	if ref == nil {
-		return errors.New("the plugin returned no reference values")
+		return fmt.Errorf("%w: no reference values", errAnswer)
 	}
 	p := &parts{send: send}
 	for i, run := range ref.Runs {
@@ -79,7 +79,7 @@ func (p *parts) run(r zoo.ReferenceRun) error {
 			out.Vocabulary = int32(len(row))
 		}
 		if len(row) != len(r.PromptLogits[0]) {
-			return fmt.Errorf("%d logits at position %d, %d at the first", len(row), i, len(r.PromptLogits[0]))
+			return fmt.Errorf("%w: %d logits at position %d, %d at the first", errAnswer, len(row), i, len(r.PromptLogits[0]))
 		}
 	}
 	p.part.Runs = append(p.part.Runs, out)

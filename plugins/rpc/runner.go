@@ -30,9 +30,8 @@ const (
 // in a process group of its own, under limits, with nothing of the host's environment
 // and with a pipe for standard input, by whose end it notices that the host is gone.
 type child struct {
-	path   string
-	limits Limits
-	log    *logbook
+	opts Options
+	log  *logbook
 	// dir is the private folder of sockets and temporary files.
 	dir string
 	cmd *exec.Cmd
@@ -64,9 +63,9 @@ var _ runner.Runner = (*child)(nil)
 var errSilent = errors.New("it ended without saying where it listens")
 
 // newChild prepares a process.
-func newChild(path, dir string, env []string, limits Limits, log *logbook) *child {
-	c := &child{path: path, dir: dir, limits: limits, log: log, exited: make(chan struct{}), drained: make(chan struct{})}
-	c.cmd = exec.Command(path)
+func newChild(opts Options, dir string, env []string, log *logbook) *child {
+	c := &child{opts: opts, dir: dir, log: log, exited: make(chan struct{}), drained: make(chan struct{})}
+	c.cmd = exec.Command(opts.Path)
 	c.cmd.Env = env
 	c.cmd.Dir = dir
 	c.announced, c.announce = io.Pipe()
@@ -124,7 +123,7 @@ func (c *child) begin() error {
 	if c.killed {
 		return errors.New("it was ended before it started")
 	}
-	if err := c.group.start(c.cmd, c.limits); err != nil {
+	if err := c.group.start(c.cmd, c.opts.Limits); err != nil {
 		c.reaped = true
 		return err
 	}
@@ -193,7 +192,7 @@ func (c *child) hearStdout() {
 			c.log.add(line, slog.LevelDebug)
 			return
 		}
-		a, err := parseAnnouncement(string(line))
+		a, err := parseAnnouncement(string(line), c.opts.Protocols)
 		if errors.Is(err, errNoAnnouncement) {
 			c.log.add(line, slog.LevelDebug)
 			if noise += len(line); noise < maxNoise {
@@ -288,7 +287,7 @@ func (c *child) ID() string {
 }
 
 // Name implements runner.Runner.
-func (c *child) Name() string { return c.path }
+func (c *child) Name() string { return c.opts.Path }
 
 // Stdout implements runner.Runner.
 func (c *child) Stdout() io.ReadCloser { return c.announced }

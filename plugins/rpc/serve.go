@@ -42,7 +42,7 @@ func Serve(p zoo.Plugin) {
 	var once sync.Once
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  handshake,
-		VersionedPlugins: wire{served: p}.versions(),
+		VersionedPlugins: wire{served: p}.versions(protocols),
 		Logger:           hclog.NewNullLogger(),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			s := grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(maxRequest))...)
@@ -84,7 +84,7 @@ func (s *server) Call(stream pluginpb.Plugin_CallServer) error {
 	}()
 	last := s.answer(ctx, request, out)
 	if n := proto.Size(last); n > maxFrame {
-		last = encodeFault(fmt.Errorf("%w: an answer of %d bytes, at most %d are allowed", fault.ErrUsage, n, maxFrame))
+		last = encodeFault(fmt.Errorf("%w: it has %d bytes, at most %d are allowed", errAnswer, n, maxFrame))
 	}
 	return out.send(last)
 }

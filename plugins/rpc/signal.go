@@ -22,3 +22,20 @@ func (c *Client) Signal(s os.Signal) error {
 	}
 	return child.cmd.Process.Signal(s)
 }
+
+// Running reports whether there is a process that the next call would use: a conformance
+// suite sees by it that a call was ended by force.
+func (c *Client) Running() bool {
+	c.mu.Lock()
+	p := c.proc
+	c.mu.Unlock()
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.over:
+		return false
+	default:
+		return true
+	}
+}

@@ -38,8 +38,9 @@ const (
 	Fault_NOT_PERMITTED Fault_Kind = 7
 	Fault_CANCELLED     Fault_Kind = 8
 	Fault_DEADLINE      Fault_Kind = 9
-	// The program of the plugin is faulty.
-	Fault_PANIC Fault_Kind = 10
+	// The plugin is faulty: its method panicked, or what that returned cannot be sent.
+	Fault_PANIC  Fault_Kind = 10
+	Fault_ANSWER Fault_Kind = 11
 )
 
 // Enum value maps for Fault_Kind.
@@ -56,6 +57,7 @@ var (
 		8:  "CANCELLED",
 		9:  "DEADLINE",
 		10: "PANIC",
+		11: "ANSWER",
 	}
 	Fault_Kind_value = map[string]int32{
 		"OTHER":         0,
@@ -69,6 +71,7 @@ var (
 		"CANCELLED":     8,
 		"DEADLINE":      9,
 		"PANIC":         10,
+		"ANSWER":        11,
 	}
 )
 
@@ -2063,11 +2066,11 @@ const file_plugin_proto_rawDesc = "" +
 	"\n" +
 	"done_bytes\x18\x01 \x01(\x03R\tdoneBytes\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
-	"totalBytes\"\x84\x02\n" +
+	"totalBytes\"\x90\x02\n" +
 	"\x05Fault\x12/\n" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x19.zoo.plugin.v1.Fault.KindR\x05kinds\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
-	"\x04hint\x18\x03 \x01(\tR\x04hint\"\xa1\x01\n" +
+	"\x04hint\x18\x03 \x01(\tR\x04hint\"\xad\x01\n" +
 	"\x04Kind\x12\t\n" +
 	"\x05OTHER\x10\x00\x12\t\n" +
 	"\x05USAGE\x10\x01\x12\r\n" +
@@ -2080,7 +2083,9 @@ const file_plugin_proto_rawDesc = "" +
 	"\tCANCELLED\x10\b\x12\f\n" +
 	"\bDEADLINE\x10\t\x12\t\n" +
 	"\x05PANIC\x10\n" +
-	"\"\n" +
+	"\x12\n" +
+	"\n" +
+	"\x06ANSWER\x10\v\"\n" +
 	"\n" +
 	"\bDescribe\"\xb1\x01\n" +
 	"\vDescription\x12\x12\n" +
