@@ -26,6 +26,9 @@ const (
 	fullAttention    = "full_attention"
 )
 
+// linear is the kind of rope_scaling that divides positions.
+const linear = "linear"
+
 // modelType is the model_type of text models.
 const modelType = "gemma3_text"
 
@@ -307,7 +310,7 @@ func (p *configParser) rope(field string, theta *float64, scaling *rawRope) RoPE
 		if f := scaling.Factor; f != nil && *f != 1 {
 			p.unsupported(field+" factor", fmt.Sprint(*f), `1 or absent with rope_type "default"`)
 		}
-	case "linear":
+	case linear:
 		out.Factor = p.number(field+" factor", scaling.Factor, 0, 1e6)
 	default:
 		p.unsupported(field+" rope_type", strconv.Quote(shorten(kind)), `"default" or "linear"`)

@@ -272,11 +272,15 @@ func (m *metadata) config() *hfConfig {
 	if name := key("rope.freq_base_swa"); m.has(name) {
 		c.RopeLocalBaseFreq = m.float(name)
 	}
-	if name := key("final_logit_softcapping"); m.has(name) {
-		limit := m.float(name)
-		c.FinalLogitSoftcapping = &limit
+	if name := "rope.dimension_count"; m.has(key(name)) && size(name) != c.HeadDim {
+		m.fail(key(name), "heads of %d of which only a part is rotated are not supported", c.HeadDim)
 	}
-	c.RopeScaling = m.scaling(key("rope.scaling.type"), key("rope.scaling.factor"))
+	if name := key("final_logit_softcapping"); m.has(name) {
+		if limit := m.float(name); limit != 0 { // 0 means none
+			c.FinalLogitSoftcapping = &limit
+		}
+	}
+	c.RopeScaling = m.scaling(key("rope.scaling.type"), key("rope.scaling.factor"), key("rope.scale_linear"))
 	c.QueryPreAttnScalar = float64(c.HeadDim)
 	if c.NumHiddenLayers == largestLayers && c.NumAttentionHeads > 0 {
 		c.QueryPreAttnScalar = float64(c.HiddenSize / c.NumAttentionHeads)
@@ -290,58 +294,64 @@ func (m *metadata) config() *hfConfig {
 	return c
 }
 
-// scaling reads what stretches the rotation of full layers.
-func (m *metadata) scaling(kindKey, factorKey string) *hfRope {
-	if !m.has(kindKey) {
+// scaling reads what stretches the rotation of full layers, with the key of the factor and
+// the one it had in older files. A factor means a linear one unless the file says otherwise,
+// and 0 means none.
+func (m *metadata) scaling(kindKey, factorKey, olderKey string) *hfRope {
+	if !m.has(factorKey) && m.has(olderKey) {
+		factorKey = olderKey
+	}
+	if m.has(kindKey) {
+		switch kind := m.text(kindKey); kind {
+		case "none", "":
+			return nil
+		case linear:
+		default:
+			m.fail(kindKey, `it is %q; only %q and "none" are supported`, shorten(kind), linear)
+			return nil
+		}
+	} else if !m.has(factorKey) {
 		return nil
 	}
-	switch kind := m.text(kindKey); kind {
-	case "none", "":
-		return nil
-	case "linear":
-		return &hfRope{Factor: m.float(factorKey), RopeType: kind}
-	default:
-		m.fail(kindKey, `it is %q; only "linear" and "none" are supported`, shorten(kind))
+	factor := m.float(factorKey)
+	if factor == 0 {
 		return nil
 	}
+	return &hfRope{Factor: factor, RopeType: linear}
 }
 
-// windows reads which layers have a window. Without one all see everything.
+// windows reads which layers have a window. Without one, or with one of 0, all see everything.
 func (m *metadata) windows(c *hfConfig, windowKey, patternKey string) {
-	pattern := int64(defaultPattern)
-	c.SlidingWindow = c.MaxPositionEmbeddings
-	switch {
-	case !m.has(windowKey):
-		pattern = 1
-	default:
+	if m.has(windowKey) {
 		c.SlidingWindow = m.integer(windowKey, math.MaxInt32)
 	}
 	if c.NumHiddenLayers > maxLayers { // which ParseConfig reports
 		return
 	}
-	sliding := make([]bool, c.NumHiddenLayers)
-	if v, ok := m.file.Value(patternKey); ok && v.Type() == gguf.Array {
+	sliding := func(i int) bool { return (i+1)%defaultPattern != 0 }
+	switch v, ok := m.file.Value(patternKey); {
+	case c.SlidingWindow == 0:
+		c.SlidingWindow = c.MaxPositionEmbeddings
+		sliding = func(int) bool { return false }
+	case ok && v.Type() == gguf.Array:
 		list, err := m.file.Bools(patternKey)
-		if take(m, list, err); len(list) != len(sliding) {
-			m.fail(patternKey, "it has %d elements for %d layers", len(list), len(sliding))
+		if take(m, list, err); int64(len(list)) != c.NumHiddenLayers {
+			m.fail(patternKey, "it has %d elements for %d layers", len(list), c.NumHiddenLayers)
 			return
 		}
-		sliding = list
-	} else {
-		if ok {
-			if pattern = m.integer(patternKey, maxLayers); pattern == 0 {
-				m.fail(patternKey, "it is 0")
-				return
-			}
+		sliding = func(i int) bool { return list[i] }
+	case ok:
+		pattern := m.integer(patternKey, maxLayers)
+		if pattern == 0 {
+			m.fail(patternKey, "it is 0")
+			return
 		}
-		for i := range sliding {
-			sliding[i] = int64(i+1)%pattern != 0
-		}
+		sliding = func(i int) bool { return int64(i+1)%pattern != 0 }
 	}
-	c.LayerTypes = make([]string, len(sliding))
-	for i, s := range sliding {
+	c.LayerTypes = make([]string, c.NumHiddenLayers)
+	for i := range c.LayerTypes {
 		c.LayerTypes[i] = fullAttention
-		if s {
+		if sliding(i) {
 			c.LayerTypes[i] = slidingAttention
 		}
 	}
