@@ -2,6 +2,7 @@ package gemma3
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,7 +17,8 @@ import (
 )
 
 // requiredFiles are the small files of safetensors that a pack holds as they are; it has the
-// optional ones if the checkpoint has them: base models come without a chat template.
+// optional ones if the checkpoint has them: base models come without a chat template, and
+// older checkpoints have theirs in tokenizer_config.json.
 var (
 	requiredFiles = []string{zoo.ConfigFile, zoo.GenerationFile, zoo.TokenizerConfigFile}
 	optionalFiles = []string{zoo.TemplateFile}
@@ -98,6 +100,9 @@ func convertFloats(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest)
 			used = append(used, name)
 		}
 	}
+	if err := addTemplate(pack.Files); err != nil {
+		return made, err
+	}
 	if pack.Files[zoo.TokenizerFile], err = packing.Tokenizer(ckpt, cfg.VocabSize); err != nil {
 		return made, err
 	}
@@ -115,6 +120,31 @@ func convertFloats(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest)
 		}
 	}
 	return made, pack.Write(ctx, req.Dir, m)
+}
+
+// addTemplate gives a pack without a chat template the one in its tokenizer_config.json,
+// where older checkpoints have it.
+func addTemplate(files map[string][]byte) error {
+	if _, ok := files[zoo.TemplateFile]; ok {
+		return nil
+	}
+	var config struct {
+		Template json.RawMessage `json:"chat_template"`
+	}
+	if err := json.Unmarshal(files[zoo.TokenizerConfigFile], &config); err != nil {
+		return &checkpoint.FormatError{File: zoo.TokenizerConfigFile, Problem: "not the JSON it should be", Err: err}
+	}
+	if len(config.Template) == 0 {
+		return nil
+	}
+	var template *string
+	if err := json.Unmarshal(config.Template, &template); err != nil {
+		return usage(fmt.Sprintf("put the template that is meant into %q", zoo.TemplateFile), "%q: chat_template is no text", zoo.TokenizerConfigFile)
+	}
+	if template != nil && *template != "" {
+		files[zoo.TemplateFile] = []byte(*template)
+	}
+	return nil
 }
 
 // convertGGUF converts the GGUF file of that name.

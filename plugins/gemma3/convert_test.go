@@ -178,6 +178,40 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestTemplate converts safetensors with a chat template in a file of its own, in
+// tokenizer_config.json, in both or in neither.
+func TestTemplate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ field, file, want string }{
+		"none":          {"", "", ""},
+		"a file":        {"", "{{ bos_token }}", "{{ bos_token }}"},
+		"a field":       {`"{{ \"\u00e4\" }}"`, "", `{{ "ä" }}`},
+		"both":          {`["x"]`, "{{ bos_token }}", "{{ bos_token }}"},
+		"an empty text": {`""`, "", ""},
+		"null":          {"null", "", ""},
+		"a list":        {`[{"name":"default","template":"x"}]`, "", "refused"},
+	} {
+		files := safetensors(t, tensors(gguf.BF16), config())
+		if c.field != "" {
+			files["tokenizer_config.json"] = []byte(`{"bos_token":"<bos>","eos_token":"<eos>","chat_template":` + c.field + `}`)
+		}
+		if c.file != "" {
+			files["chat_template.jinja"] = []byte(c.file)
+		}
+		dir := folder(t, files)
+		if c.want == "refused" {
+			if _, err := convert(t, dir, "none"); !errors.Is(err, zoo.ErrUsage) || !strings.Contains(err.Error(), "chat_template") || zoo.Hint(err) == "" {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		got, err := converted(t, dir, "none").File(zoo.TemplateFile)
+		if string(got) != c.want || c.want == "" && !errors.Is(err, zoo.ErrNotFound) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		}
+	}
+}
+
 // TestSources leaves out one of the sources.
 func TestSources(t *testing.T) {
 	t.Parallel()
