@@ -65,7 +65,7 @@ type Process struct {
 
 // Test returns nil, or every way found in which a plugin differs from the contract, as
 // [Finding]s. Options that cannot be used are fault.ErrUsage; when ctx ends, its cause is
-// returned with what was found so far. In between it changes GOMAXPROCS for a while, if the
+// returned with what was found before. In between it changes GOMAXPROCS for a while, if the
 // plugin is in this process.
 func Test(ctx context.Context, p zoo.Plugin, o Options) (err error) {
 	if p == nil {
@@ -81,7 +81,7 @@ func Test(ctx context.Context, p zoo.Plugin, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &suite{plugin: p, o: o, dir: dir, counts: map[Rule]int{}}
+	s := &suite{plugin: p, o: o, dir: dir, ended: ctx.Done(), counts: map[Rule]int{}}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.prepare(); err != nil {
 		return err
@@ -94,7 +94,8 @@ type suite struct {
 	plugin zoo.Plugin
 	o      Options
 	dir    string
-	next   int // the number of the next folder
+	next   int             // the number of the next folder
+	ended  <-chan struct{} // closed when the context of the suite ends
 
 	about   zoo.Description
 	sources []catalog.File // of the checkpoint
@@ -206,8 +207,22 @@ func (s *suite) run(ctx context.Context) error {
 // maxFindings is how many findings of a rule are told.
 const maxFindings = 12
 
-// find takes note of a finding.
+// over reports whether the context of the suite has ended. What the plugin does from then
+// on tells nothing of it: its calls fail as they should.
+func (s *suite) over() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// find takes note of a finding, unless the suite is over.
 func (s *suite) find(rule Rule, call, format string, args ...any) {
+	if s.over() {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.counts[rule]++; s.counts[rule] <= maxFindings {
@@ -254,10 +269,11 @@ func (s *suite) folder() (dir string, check func(call string), err error) {
 	}, err
 }
 
-// errFaulty stands for a call that has been reported already.
+// errFaulty stands for a call that has been reported already, or that was made when the suite was over.
 var errFaulty = errors.New("a call that does not count")
 
-// ask makes a call of the plugin. One that panics or does not return is reported, and its error is errFaulty.
+// ask makes a call of the plugin. One that panics or does not return is reported, and its
+// error is errFaulty, as is that of any call once ctx, which is the suite's, has ended.
 func ask[T any](ctx context.Context, s *suite, name string, call func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -274,7 +290,7 @@ func askWith[T any](ctx context.Context, s *suite, rule Rule, limit time.Duratio
 	s.mu.Lock()
 	hung := s.hung
 	s.mu.Unlock()
-	if hung {
+	if hung || s.over() {
 		return none.value, none.err
 	}
 	done := make(chan outcome, 1)
@@ -295,8 +311,17 @@ func askWith[T any](ctx context.Context, s *suite, rule Rule, limit time.Duratio
 	defer timer.Stop()
 	select {
 	case got := <-done:
+		if s.over() {
+			got = none
+		}
 		return got.value, got.err
 	case <-timer.C:
+	case <-s.ended:
+		select {
+		case <-done:
+			return none.value, none.err
+		case <-time.After(s.o.Prompt):
+		}
 	}
 	s.mu.Lock()
 	s.hung = true

@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/checkpoint"
@@ -317,5 +319,79 @@ func TestOptions(t *testing.T) {
 		if err := plugintest.Test(tt.ctx, tt.plugin, tt.o); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestEnded ends the context of the suite in calls of a plugin that is sound: nothing is found.
+func TestEnded(t *testing.T) {
+	options := soundOptions(t)
+	reason := errors.New("enough")
+	for name, plugin := range map[string]func(called func()) wrong{
+		"fetch": func(called func()) wrong {
+			return wrong{fetch: func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
+				called()
+				return sound{}.Fetch(ctx, req)
+			}}
+		},
+		"convert": func(called func()) wrong {
+			return wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
+				called()
+				_, err := sound{}.Convert(ctx, req)
+				return err
+			}}
+		},
+		"convert in time": func(called func()) wrong {
+			return converted(func(_ zoo.ConvertRequest, err error) error { called(); return err })
+		},
+		"run": func(called func()) wrong {
+			return wrong{run: func(ctx context.Context, req zoo.RunRequest) (*program.Program, error) {
+				called()
+				return sound{}.Run(ctx, req)
+			}}
+		},
+		"gate": func(called func()) wrong {
+			return wrong{gate: func(ctx context.Context, req zoo.GateRequest) (*zoo.Reference, error) {
+				called()
+				return sound{}.Gate(ctx, req)
+			}}
+		},
+		"synthesize": func(called func()) wrong {
+			return wrong{synthesize: func(ctx context.Context, req zoo.SynthesizeRequest) error {
+				called()
+				return sound{}.Synthesize(ctx, req)
+			}}
+		},
+	} {
+		for _, last := range []int64{1, 2, 4} {
+			t.Run(fmt.Sprintf("%s %d", name, last), func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				var calls atomic.Int64
+				o := options
+				o.Dir = t.TempDir()
+				err := plugintest.Test(ctx, plugin(func() {
+					if calls.Add(1) == last {
+						cancel(reason)
+					}
+				}), o)
+				if found := plugintest.Findings(err); !errors.Is(err, reason) || len(found) > 0 {
+					t.Errorf("%d findings after %d calls: %v", len(found), calls.Load(), err)
+				}
+			})
+		}
+	}
+}
+
+// TestEndedHanging ends the context of the suite in a call that does not return: the suite waits no longer than for any cancelled call.
+func TestEndedHanging(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("enough")
+	err := plugintest.Test(ctx, wrong{describe: func(context.Context) (zoo.Description, error) {
+		cancel(reason)
+		select {}
+	}}, plugintest.Options{Dir: t.TempDir(), Timeout: time.Hour, Prompt: time.Millisecond})
+	if found := plugintest.Findings(err); !errors.Is(err, reason) || len(found) > 0 {
+		t.Errorf("%d findings: %v", len(found), err)
 	}
 }
