@@ -17,14 +17,17 @@ type Builder struct {
 	matrices map[string]quant.Matrix
 	weights  map[string]WeightID
 	buffers  map[Buffer]BufferID
-	err      error
+	// ups are the buffers of [Builder.GateUp] by their length. No name gives them, so that
+	// nothing else lies there.
+	ups map[int]BufferID
+	err error
 }
 
 // NewBuilder starts a program with these limits over the tensors of a pack, by their names.
 func NewBuilder(matrices map[string]quant.Matrix, vocab, tokenLimit, context int) *Builder {
 	return &Builder{
 		program:  &Program{Version: Version, Vocab: vocab, TokenLimit: tokenLimit, Context: context},
-		matrices: matrices, weights: map[string]WeightID{}, buffers: map[Buffer]BufferID{},
+		matrices: matrices, weights: map[string]WeightID{}, buffers: map[Buffer]BufferID{}, ups: map[int]BufferID{},
 	}
 }
 
@@ -50,11 +53,16 @@ func (b *Builder) Buffer(name string, cols int) BufferID {
 	key := Buffer{Name: name, Cols: cols}
 	id, ok := b.buffers[key]
 	if !ok {
-		id = BufferID(len(b.program.Buffers))
-		b.program.Buffers = append(b.program.Buffers, key)
+		id = b.addBuffer(key)
 		b.buffers[key] = id
 	}
 	return id
+}
+
+// addBuffer adds a buffer.
+func (b *Builder) addBuffer(buffer Buffer) BufferID {
+	b.program.Buffers = append(b.program.Buffers, buffer)
+	return BufferID(len(b.program.Buffers) - 1)
 }
 
 // Cache adds a cache.
@@ -146,14 +154,19 @@ func (b *Builder) Project(stack string, in BufferID, all []Projection, wanted ..
 }
 
 // GateUp appends out = gelu_tanh(gate(in)) * up(in). The matrices lie in alternating blocks
-// in the tensor both or, if the pack has no such tensor, in their own. Where gate and up
-// say that products go does not matter.
+// in the tensor both or, if the pack has no such tensor, in their own; the products then go
+// to out and to a buffer that no call of [Builder.Buffer] returns. Where gate and up say that
+// they go does not matter.
 func (b *Builder) GateUp(both string, in, out BufferID, gate, up Projection) {
 	if b.Has(both) {
 		b.Op(Op{GateUp: &GateUp{Weight: b.Weight(both), In: in, Out: out, Gate: gate.Rounding, Up: up.Rounding}})
 		return
 	}
-	gate.Out, up.Out = out, b.Buffer("up", b.cols(out))
+	cols := b.cols(out)
+	if _, ok := b.ups[cols]; !ok {
+		b.ups[cols] = b.addBuffer(Buffer{Name: "up", Cols: cols})
+	}
+	gate.Out, up.Out = out, b.ups[cols]
 	b.Linear(gate, in)
 	b.Linear(up, in)
 	b.Op(Op{GELUMul: &GELUMul{A: gate.Out, B: up.Out, Out: out}})

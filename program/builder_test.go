@@ -59,6 +59,34 @@ func TestBuilder(t *testing.T) {
 	}
 }
 
+// TestGateUpApart keeps a buffer of the author's across matrices that lie apart, whatever its name.
+func TestGateUpApart(t *testing.T) {
+	codes := quant.Matrix{Format: quant.Int8x32, Layout: quant.Blocks, Rows: 64, Cols: 64}
+	b := program.NewBuilder(map[string]quant.Matrix{"gate": codes, "up": codes, "gate2": codes, "up2": codes}, 64, 64, 64)
+	state, out := b.Buffer("up", 64), b.Buffer("ffn", 64)
+	b.Op(program.Op{Embed: &program.Embed{Table: b.Weight("gate"), Out: state, Mul: 1}})
+	b.Layer(func() {
+		b.GateUp("both", state, out, program.Projection{Name: "gate"}, program.Projection{Name: "up"})
+		b.GateUp("both2", state, out, program.Projection{Name: "gate2"}, program.Projection{Name: "up2"})
+	})
+	b.Op(program.Op{Select: &program.Select{Buffers: []program.BufferID{state, out}}})
+	p, err := b.Finish(state, out, b.Buffer("ffn", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(p.Buffers); n != 3 {
+		t.Errorf("%d buffers: %+v", n, p.Buffers)
+	}
+	for i, op := range p.Ops[1:] {
+		if l := op.Linear; l != nil && l.Parts[0].Out == state || op.GELUMul != nil && op.GELUMul.B == state {
+			t.Errorf("operation %d overwrites the state: %+v", i+1, op)
+		}
+	}
+	if again := b.Buffer("up", 64); again != state {
+		t.Errorf("buffer %d, not %d", again, state)
+	}
+}
+
 func TestRotations(t *testing.T) {
 	b := program.NewBuilder(nil, 1, 1, 1)
 	a, again, other := b.Rotation(program.Frequencies(1e4, 8, 4)), b.Rotation(program.Frequencies(1e4, 8, 4)), b.Rotation(program.Frequencies(1e4, 8, 2))
