@@ -31,7 +31,7 @@ func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
 	for _, f := range req.Release.Source.Files {
 		names = append(names, f.Path)
 	}
-	name, err := ggufFile(names)
+	name, err := ggufFile(names, "list only the one that is to be converted among the files of the release; a projector (mmproj) is not needed")
 	if err != nil {
 		return zoo.FetchPlan{}, err
 	}
@@ -61,7 +61,7 @@ func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.
 	if err != nil {
 		return zoo.Conversion{}, err
 	}
-	name, err := ggufFile(names)
+	name, err := ggufFile(names, "keep only the one that is to be converted in the folder; a projector (mmproj) is not needed")
 	if err != nil {
 		return zoo.Conversion{}, err
 	}

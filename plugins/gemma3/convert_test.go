@@ -136,6 +136,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{"nothing", nil, "", zoo.ErrNotFound, "model.safetensors"},
 		{"two files", map[string][]byte{"a.gguf": nil, "b.gguf": nil}, "", zoo.ErrUsage, `"a.gguf" and "b.gguf"`},
+		{"a part of a model", map[string][]byte{"a-00002-of-00003.gguf": nil}, "", zoo.ErrUsage, "part of a model"},
 		{"no GGUF", map[string][]byte{"a.gguf": []byte("hello")}, "", zoo.ErrIntegrity, "GGUF"},
 		{"no embedding", file(without("token_embd.weight")), "", zoo.ErrIntegrity, "vocab_size"},
 		{"no query", file(without("blk.2.attn_q.weight")), "", zoo.ErrIntegrity, "blk.2.attn_q.weight"},
@@ -241,7 +242,8 @@ func TestFetch(t *testing.T) {
 		want   []catalog.File
 	}{
 		{"a GGUF file", []catalog.File{{Path: "README.md"}, {Path: "x.gguf", SizeBytes: 5}}, []catalog.File{{Path: "x.gguf", SizeBytes: 5}}},
-		{"both", list("x.gguf", "model.safetensors"), append(slices.Clone(small), template, catalog.File{Path: "model.safetensors"})},
+		{"the only part", list("x-00001-of-00001.gguf"), list("x-00001-of-00001.gguf")},
+		{"both", list("x.gguf", "a/x-00001-of-00002.gguf", "model.safetensors"), append(slices.Clone(small), template, catalog.File{Path: "model.safetensors"})},
 		{"with a template", list("chat_template.jinja", "model.safetensors"), append(slices.Clone(small), list("chat_template.jinja", "model.safetensors")...)},
 		{"nothing listed", nil, append(slices.Clone(small), template, catalog.File{Path: checkpoint.WeightsFile, Optional: true}, catalog.File{Path: checkpoint.IndexFile, Optional: true})},
 	} {
@@ -250,7 +252,21 @@ func TestFetch(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", c.name, err, diff)
 		}
 	}
-	if _, err := gemma3.New().Fetch(t.Context(), zoo.FetchRequest{Release: catalog.Release{Source: catalog.Source{Files: list("a.gguf", "b.gguf")}}}); !errors.Is(err, zoo.ErrUsage) {
-		t.Errorf("two GGUF files: %v", err)
+	for _, c := range []struct {
+		listed []catalog.File
+		text   string
+		hint   string
+	}{
+		{list("a.gguf", "b.gguf"), `"a.gguf" and "b.gguf"`, "release"},
+		{list("mmproj-x.gguf", "x.gguf"), "several", "mmproj"},
+		{list("a/x.gguf"), `"a/x.gguf"`, "top of its repository"},
+		{list("a/y.gguf", "x.gguf"), `"a/y.gguf"`, "top of its repository"},
+		{list("x-00001-of-00002.gguf", "x-00002-of-00002.gguf"), `"x-00001-of-00002.gguf"`, "llama-gguf-split"},
+		{list("a/x-00001-of-00002.gguf"), "part of a model", "llama-gguf-split"},
+	} {
+		_, err := gemma3.New().Fetch(t.Context(), zoo.FetchRequest{Release: catalog.Release{Source: catalog.Source{Files: c.listed}}})
+		if !errors.Is(err, zoo.ErrUsage) || !strings.Contains(err.Error(), c.text) || !strings.Contains(zoo.Hint(err), c.hint) {
+			t.Errorf("%v: %v (%s)", c.listed, err, zoo.Hint(err))
+		}
 	}
 }

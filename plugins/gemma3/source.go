@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -170,20 +171,31 @@ const (
 	ggufSource = "model.gguf"
 )
 
+// shard matches the names that llama.cpp gives to the parts of a model, and how many there are.
+var shard = regexp.MustCompile(`-[0-9]{5}-of-([0-9]{5})\.gguf$`)
+
 // ggufFile returns the only name of a GGUF file among names, "" if there is none or if
-// there are safetensors, too.
-func ggufFile(names []string) (string, error) {
+// there are safetensors, too. If there are several, choose says what to do.
+func ggufFile(names []string, choose string) (string, error) {
 	if slices.Contains(names, checkpoint.WeightsFile) || slices.Contains(names, checkpoint.IndexFile) {
 		return "", nil
 	}
 	files := slices.DeleteFunc(slices.Sorted(slices.Values(names)), func(n string) bool { return !strings.HasSuffix(n, ggufSuffix) })
+	for _, name := range files {
+		switch parts := shard.FindStringSubmatch(name); {
+		case parts != nil && parts[1] != "00001":
+			return "", usage("take a file that holds the whole model, or make one of the parts with `llama-gguf-split --merge`", "%q is only a part of a model", shorten(name))
+		case strings.Contains(name, "/"):
+			return "", usage("take a GGUF file that lies at the top of its repository", "%q lies in a folder of its own, where a conversion does not see it", shorten(name))
+		}
+	}
 	switch len(files) {
 	case 0:
 		return "", nil
 	case 1:
 		return files[0], nil
 	}
-	return "", usage(`keep the one that is to be converted in the folder`, "there are several GGUF files, %q and %q", shorten(files[0]), shorten(files[1]))
+	return "", usage(choose, "there are several GGUF files, %q and %q", shorten(files[0]), shorten(files[1]))
 }
 
 // plan works out the tensors of the pack, and checks all of the checkpoint but the numbers of matrices.
