@@ -37,7 +37,7 @@ func (s *suite) methods() []method {
 			if from == "" {
 				from = dir
 			}
-			_, err := p.Fetch(ctx, zoo.FetchRequest{Release: s.release(s.sources), Dir: from})
+			_, err := s.callFetch(ctx, p, "Fetch", zoo.FetchRequest{Release: s.release(s.sources), Dir: from})
 			return err
 		}},
 	}
@@ -46,27 +46,25 @@ func (s *suite) methods() []method {
 	}
 	all = append(all,
 		method{name: "Convert", writes: true, reads: true, call: func(ctx context.Context, dir string) error {
-			_, err := p.Convert(ctx, s.request(dir))
-			return err
+			return s.callConvert(ctx, p, "Convert", s.request(dir))
 		}},
 		method{name: "Convert, with a report", writes: true, reads: true, call: func(ctx context.Context, dir string) error {
 			req := s.request(dir)
 			req.Report = true
-			_, err := p.Convert(ctx, req)
-			return err
+			return s.callConvert(ctx, p, "Convert, with a report", req)
 		}},
 		method{name: "Gate, without a folder", call: func(ctx context.Context, _ string) error {
-			_, err := p.Gate(ctx, zoo.GateRequest{Pack: s.info})
+			_, err := s.callGate(ctx, p, "Gate, without a folder", zoo.GateRequest{Pack: s.info})
 			return err
 		}},
 		method{name: "Run", reads: true, call: func(ctx context.Context, _ string) error {
-			_, err := p.Run(ctx, zoo.RunRequest{Pack: s.info})
+			_, err := s.callRun(ctx, p, "Run", zoo.RunRequest{Pack: s.info})
 			return err
 		}},
 	)
 	if s.o.Reference != "" {
 		all = append(all, method{name: "Gate, with a folder", reads: true, call: func(ctx context.Context, _ string) error {
-			_, err := p.Gate(ctx, zoo.GateRequest{Pack: s.info, Dir: s.o.Reference})
+			_, err := s.callGate(ctx, p, "Gate, with a folder", zoo.GateRequest{Pack: s.info, Dir: s.o.Reference})
 			return err
 		}})
 	}
@@ -77,7 +75,7 @@ func (s *suite) methods() []method {
 	}
 	if estimator, ok := p.(zoo.Estimator); ok && s.info.Config != nil {
 		all = append(all, method{name: "Estimate", reads: true, call: func(ctx context.Context, _ string) error {
-			_, err := estimator.Estimate(ctx, zoo.EstimateRequest{Release: s.release(s.sources), Sources: s.sources, Config: s.info.Config})
+			_, err := s.callEstimate(ctx, estimator, "Estimate", zoo.EstimateRequest{Release: s.release(s.sources), Sources: s.sources, Config: s.info.Config})
 			return err
 		}})
 	}
@@ -215,8 +213,7 @@ func (s *suite) cancelProgress(ctx context.Context) error {
 			}
 			cancel(errEnough)
 		}
-		_, err := s.plugin.Convert(ctx, req)
-		return err
+		return s.callConvert(ctx, s.plugin, call, req)
 	}}
 	done, err := s.cancelled(ctx, inner, m, call)
 	// A process may have gone on before it heard of that.

@@ -3,7 +3,6 @@ package plugintest
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,12 +16,12 @@ import (
 
 // request asks for the conversion of the checkpoint into a folder.
 func (s *suite) request(dir string) zoo.ConvertRequest {
-	return zoo.ConvertRequest{Checkpoint: s.o.Checkpoint, Sources: slices.Clone(s.sources), Recipe: maps.Clone(s.o.Recipe), Dir: dir}
+	return zoo.ConvertRequest{Checkpoint: s.o.Checkpoint, Sources: slices.Clone(s.sources), Recipe: s.o.Recipe, Dir: dir}
 }
 
 // toPack asks for a pack.
 func (s *suite) toPack(ctx context.Context, p zoo.Plugin, call string, req zoo.ConvertRequest) error {
-	_, err := ask(ctx, s, call, func(ctx context.Context) (zoo.Conversion, error) { return p.Convert(ctx, req) })
+	_, err := ask(ctx, s, call, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.callConvert(ctx, p, call, req) })
 	return err
 }
 

@@ -31,7 +31,7 @@ func (s *suite) release(files []catalog.File) catalog.Release {
 	return catalog.Release{
 		Model: "conformance", Version: "1.0.0",
 		Plugin:  catalog.PluginRef{Name: s.about.Name, Constraint: s.about.Version},
-		Source:  catalog.Source{Kind: catalog.KindHub, Repository: "plugin/conformance", Revision: strings.Repeat("0", 40), Files: slices.Clone(files)},
+		Source:  catalog.Source{Kind: catalog.KindHub, Repository: "plugin/conformance", Revision: strings.Repeat("0", 40), Files: files},
 		Recipe:  s.o.Recipe,
 		Licence: catalog.Licence{SPDX: "Apache-2.0", URL: "https://www.apache.org/licenses/LICENSE-2.0"},
 	}
@@ -40,7 +40,7 @@ func (s *suite) release(files []catalog.File) catalog.Release {
 // plan asks for the files of a release.
 func (s *suite) plan(ctx context.Context, call string, release catalog.Release, dir string) ([]catalog.File, error) {
 	plan, err := ask(ctx, s, call, func(ctx context.Context) (zoo.FetchPlan, error) {
-		return s.plugin.Fetch(ctx, zoo.FetchRequest{Release: release, Dir: dir})
+		return s.callFetch(ctx, s.plugin, call, zoo.FetchRequest{Release: release, Dir: dir})
 	})
 	return plan.Files, err
 }

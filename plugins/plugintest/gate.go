@@ -18,7 +18,7 @@ import (
 // reference asks for what the pack is held against.
 func (s *suite) reference(ctx context.Context, call, dir string) (*zoo.Reference, error) {
 	ref, err := ask(ctx, s, call, func(ctx context.Context) (*zoo.Reference, error) {
-		return s.plugin.Gate(ctx, zoo.GateRequest{Pack: s.info, Dir: dir})
+		return s.callGate(ctx, s.plugin, call, zoo.GateRequest{Pack: s.info, Dir: dir})
 	})
 	if err == nil && ref == nil {
 		s.find(RuleGate, call, "neither reference values nor an error came back")

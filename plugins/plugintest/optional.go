@@ -87,7 +87,7 @@ func (s *suite) estimate(ctx context.Context) error {
 		return nil
 	}
 	estimate := func(call string, req zoo.EstimateRequest) (zoo.Estimate, error) {
-		return ask(ctx, s, call, func(ctx context.Context) (zoo.Estimate, error) { return estimator.Estimate(ctx, req) })
+		return ask(ctx, s, call, func(ctx context.Context) (zoo.Estimate, error) { return s.callEstimate(ctx, estimator, call, req) })
 	}
 	call := "Estimate, an unknown model without its configuration"
 	unknown := s.release(s.sources)
@@ -104,7 +104,7 @@ func (s *suite) estimate(ctx context.Context) error {
 		return nil
 	}
 	call = "Estimate"
-	e, err := estimate(call, zoo.EstimateRequest{Release: s.release(s.sources), Sources: slices.Clone(s.sources), Config: slices.Clone(s.info.Config)})
+	e, err := estimate(call, zoo.EstimateRequest{Release: s.release(s.sources), Sources: s.sources, Config: s.info.Config})
 	if !s.works(RuleEstimate, call, err) {
 		return nil
 	}

@@ -21,6 +21,8 @@ const (
 	RuleHints Rule = "errors-have-hints"
 	// RuleOutside: nothing but Convert and Synthesize writes, and these only into the folder they are given.
 	RuleOutside Rule = "writes-where-it-may"
+	// RuleRequests: a call leaves the lists and maps of its request as they are.
+	RuleRequests Rule = "requests-unchanged"
 
 	// RuleDescribe: name, version, title and version of operations are what the host accepts.
 	RuleDescribe Rule = "describe-valid"

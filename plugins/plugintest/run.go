@@ -16,7 +16,7 @@ import (
 // record asks for the program of a pack.
 func (s *suite) record(ctx context.Context, call string, info zoo.PackInfo) (*program.Program, error) {
 	p, err := ask(ctx, s, call, func(ctx context.Context) (*program.Program, error) {
-		return s.plugin.Run(ctx, zoo.RunRequest{Pack: info})
+		return s.callRun(ctx, s.plugin, call, zoo.RunRequest{Pack: info})
 	})
 	if err == nil && p == nil {
 		s.find(RuleRun, call, "neither a program nor an error came back")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/program"
-	"github.com/zoo-sdk/zoo/zoo"
 )
 
 const (
@@ -136,8 +135,7 @@ func (s *suite) convertTogether(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, s, call, func(ctx context.Context) (zoo.Conversion, error) { return s.plugin.Convert(ctx, s.request(dir)) })
-	if s.works(RuleTogether, call, err) {
+	if s.works(RuleTogether, call, s.toPack(ctx, s.plugin, call, s.request(dir))) {
 		around(call)
 		s.same(ctx, RuleTogether, call, dir)
 	}

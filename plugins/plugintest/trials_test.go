@@ -95,6 +95,35 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 				return sound{}.Gate(ctx, req)
 			}}},
 		},
+		plugintest.RuleRequests: {
+			"fetch": {plugin: wrong{fetch: func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
+				plan, err := sound{}.Fetch(ctx, req)
+				slices.Reverse(req.Release.Source.Files)
+				return plan, err
+			}}},
+			"convert": {plugin: converted(func(req zoo.ConvertRequest, err error) error {
+				if req.Recipe != nil {
+					req.Recipe["more"] = "of it"
+				}
+				return err
+			})},
+			"run": {plugin: wrong{run: func(ctx context.Context, req zoo.RunRequest) (*program.Program, error) {
+				p, err := sound{}.Run(ctx, req)
+				if req.Pack.Manifest != nil {
+					slices.Reverse(req.Pack.Manifest.Tensors)
+				}
+				return p, err
+			}}},
+			"gate": {plugin: wrong{gate: func(ctx context.Context, req zoo.GateRequest) (*zoo.Reference, error) {
+				req.Pack.Manifest.Plugin.Version = "9.9.9"
+				return sound{}.Gate(ctx, req)
+			}}},
+			"estimate": {plugin: wrong{estimate: func(ctx context.Context, req zoo.EstimateRequest) (zoo.Estimate, error) {
+				e, err := sound{}.Estimate(ctx, req)
+				clear(req.Config)
+				return e, err
+			}}},
+		},
 		plugintest.RuleDescribe: {
 			"name":       {plugin: described(func(d *zoo.Description) { d.Name = "Bad Name" })},
 			"version":    {plugin: described(func(d *zoo.Description) { d.Version = "1.2" })},

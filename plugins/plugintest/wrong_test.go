@@ -209,7 +209,8 @@ func tested(rule plugintest.Rule, part string) bool {
 	}
 	needs := map[plugintest.Rule][]string{
 		plugintest.RuleDescribe: {}, plugintest.RuleDescribeSame: {},
-		plugintest.RulePanics: {"fetch"}, plugintest.RuleFetch: {"fetch"}, plugintest.RuleFetchSame: {"fetch"}, plugintest.RuleFetchPins: {"fetch"},
+		plugintest.RuleRequests: {"fetch", "convert", "run", "gate", "estimate"},
+		plugintest.RulePanics:   {"fetch"}, plugintest.RuleFetch: {"fetch"}, plugintest.RuleFetchSame: {"fetch"}, plugintest.RuleFetchPins: {"fetch"},
 		plugintest.RuleFetchEnds: {"fetch"}, plugintest.RuleFetchHostile: {"fetch"}, plugintest.RuleFetchEnough: {"fetch", "convert", "convert again"},
 		plugintest.RuleConvert: {"convert"}, plugintest.RulePack: {"convert"}, plugintest.RuleProgress: {"convert"},
 		plugintest.RuleConvertSame: {"convert", "convert again"}, plugintest.RuleConvertFolder: {"convert", "convert again"},
@@ -254,6 +255,10 @@ func TestWrong(t *testing.T) {
 				}
 				if found < max(tt.findings, 1) {
 					t.Errorf("%d findings of the rule in %v", found, err)
+				}
+				// What a call does to its request is its own: others get another copy.
+				if all := len(plugintest.Findings(err)); rule == plugintest.RuleRequests && all > found {
+					t.Errorf("%d further findings in %v", all-found, err)
 				}
 			})
 		}
