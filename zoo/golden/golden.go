@@ -3,9 +3,12 @@
 // with their answers. Every family of models can have them in the same form:
 //
 //   - golden.json: {"runs": [{"prompt": [ids], "greedy": [ids], "margin": [numbers]}]},
-//   - golden.safetensors: "logits.N" for each token of the prompt of run N, and
-//     "last_logits.N", the logits after its last token, in float32, all of them optional,
-//   - questions.jsonl, optional: an object a line with "question", "expected" and "reference".
+//   - golden.safetensors: "logits.N", those after each token of the prompt of run N, and
+//     "last_logits.N", those after its last greedy token, in float32. A run may have neither,
+//     but the file must be there: one that was lost would go unnoticed. "hidden.N" may lie
+//     there for a family's own tests, and nothing else,
+//   - questions.jsonl, which may be missing: an object a line with "question", "expected" and
+//     "reference".
 package golden
 
 import (
@@ -163,7 +166,9 @@ func readLogits(ctx context.Context, ref *zoo.Reference, dir string, model Model
 		return err
 	}
 	defer c.Close()
+	known := map[string]bool{}
 	read := func(name string, rows int) ([][]float32, error) {
+		known[name] = true
 		t, ok := c.Tensor(name)
 		if !ok {
 			return nil, nil
@@ -197,6 +202,12 @@ func readLogits(ctx context.Context, ref *zoo.Reference, dir string, model Model
 		}
 		if last != nil {
 			run.LastLogits = last[0]
+		}
+		known[fmt.Sprintf("hidden.%d", i)] = true
+	}
+	for _, name := range c.Names() {
+		if !known[name] {
+			return &ReferenceError{File: goldenTensors, Problem: fmt.Sprintf("tensor %.200q belongs to none of the %d runs", name, len(ref.Runs))}
 		}
 	}
 	return nil
