@@ -35,14 +35,14 @@ func (s *suite) convert(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := &meter{}
+	m := s.meter(call)
 	req := s.request(dir)
 	req.Progress = m.report
 	if !s.works(RuleConvert, call, s.toPack(ctx, s.plugin, call, req)) {
 		return nil
 	}
+	m.check(s)
 	around(call)
-	m.check(s, call)
 	if s.pack = s.openPack(ctx, RulePack, call, dir); s.pack == nil {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (s *suite) convertAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := &meter{}
+	m := s.meter("Convert, with a report")
 	err = again("with a report", s.plugin, func(req *zoo.ConvertRequest) error {
 		req.Report, req.Progress = true, m.report
 		return nil
@@ -142,7 +142,7 @@ func (s *suite) convertAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.check(s, "Convert, with a report")
+	m.check(s)
 	if len(s.planned) > 0 && len(s.planned) < len(s.sources) {
 		err := again("with nothing but what Fetch asks for", s.plugin, func(req *zoo.ConvertRequest) (err error) {
 			if req.Checkpoint, _, err = s.folder(); err != nil {
@@ -238,12 +238,20 @@ func (s *suite) convertOver(ctx context.Context) error {
 
 // meter takes the progress of a call.
 type meter struct {
+	call        string
 	mu          sync.Mutex
 	busy        sync.Mutex // held during a call
 	reports     int
 	done, total int64
 	problem     string
-	ended       bool
+	ended, late bool
+}
+
+// meter returns what takes the progress of a call.
+func (s *suite) meter(call string) *meter {
+	m := &meter{call: call}
+	s.meters = append(s.meters, m)
+	return m
 }
 
 // report implements what a request's Progress is.
@@ -256,12 +264,14 @@ func (m *meter) report(done, total int64) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ended {
+		m.late = true
+		return
+	}
 	problem := ""
 	switch {
 	case !alone:
 		problem = "it was reported by two calls at the same time"
-	case m.ended:
-		problem = "it was reported after the end"
 	case done < m.done:
 		problem = fmt.Sprintf("it went back from %d to %d", m.done, done)
 	case done > total:
@@ -277,16 +287,25 @@ func (m *meter) report(done, total int64) {
 }
 
 // check tells what was wrong with the progress of a call that has ended.
-func (m *meter) check(s *suite, call string) {
+func (m *meter) check(s *suite) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended = true
 	switch {
 	case m.problem != "":
-		s.find(RuleProgress, call, "progress: %s", m.problem)
+		s.find(RuleProgress, m.call, "progress: %s", m.problem)
 	case m.reports == 0:
-		s.find(RuleProgress, call, "no progress was reported")
+		s.find(RuleProgress, m.call, "no progress was reported")
 	case m.done != m.total || m.total == 0:
-		s.find(RuleProgress, call, "progress ended at %d of %d bytes", m.done, m.total)
+		s.find(RuleProgress, m.call, "progress ended at %d of %d bytes", m.done, m.total)
+	}
+}
+
+// checkLate tells of progress that was reported after its call had ended, at any time since.
+func (m *meter) checkLate(s *suite) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.late {
+		s.find(RuleProgress, m.call, "progress: it was reported after the call had ended")
 	}
 }

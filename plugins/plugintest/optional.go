@@ -48,12 +48,12 @@ func (s *suite) synthesize(ctx context.Context) error {
 	call = "Synthesize"
 	var digests []catalog.Digest
 	for range 2 {
-		m := &meter{}
+		m := s.meter(call)
 		dir, err := synthesize(call, s.o.Synthetic, m.report)
 		if !s.works(RuleSynthesize, call, err) {
 			return nil
 		}
-		m.check(s, call)
+		m.check(s)
 		pack := s.openPack(ctx, RuleSynthesize, call, dir)
 		if pack == nil {
 			return nil

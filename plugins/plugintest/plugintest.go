@@ -104,6 +104,7 @@ type suite struct {
 	info    zoo.PackInfo
 	program *program.Program // nil if there is none
 	gated   *zoo.Reference
+	meters  []*meter
 
 	mu       sync.Mutex
 	findings []error
@@ -191,6 +192,9 @@ func (s *suite) run(ctx context.Context) error {
 		if err := part.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
+	}
+	for _, m := range s.meters {
+		m.checkLate(s)
 	}
 	for dir, before := range kept {
 		after, err := readTree(dir)

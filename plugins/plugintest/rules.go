@@ -52,7 +52,8 @@ const (
 	// RuleConvertSame: the same checkpoint gives the same bytes: again, from another
 	// folder, with another order of sources, with or without a report, on any number of processors.
 	RuleConvertSame Rule = "convert-reproducible"
-	// RuleProgress: progress does not go back, comes in one call at a time, and ends when everything is done.
+	// RuleProgress: progress does not go back, comes in one call at a time, ends when
+	// everything is done, before the call returns.
 	RuleProgress Rule = "progress"
 	// RuleConvertFolder: a folder that is not empty is refused and left as it is.
 	RuleConvertFolder Rule = "convert-into-empty"

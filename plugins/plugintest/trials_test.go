@@ -230,6 +230,9 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			"early": {plugin: progressed(func(report func(done, total int64)) func(done, total int64) {
 				return func(done, total int64) { report(done, total+1) }
 			})},
+			"late": {plugin: tardy(), change: func(o *plugintest.Options) {
+				o.Part = func(part string) bool { return slices.Contains([]string{"describe", "convert", "convert again"}, part) }
+			}},
 			"another total": {plugin: progressed(func(report func(done, total int64)) func(done, total int64) {
 				return func(done, _ int64) { report(done, done) }
 			})},

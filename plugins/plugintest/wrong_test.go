@@ -156,6 +156,26 @@ func progressed(change func(report func(done, total int64)) func(done, total int
 	}}
 }
 
+// tardy is sound, but reports the end of a conversion only during the next one.
+func tardy() wrong {
+	var last atomic.Pointer[func()]
+	return wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
+		if report := last.Swap(nil); report != nil {
+			(*report)()
+		}
+		if report := req.Progress; report != nil {
+			end := func() {}
+			req.Progress = func(done, total int64) {
+				report(done, total)
+				end = func() { report(done, total) }
+			}
+			defer func() { last.Store(&end) }()
+		}
+		_, err := sound{}.Convert(ctx, req)
+		return err
+	}}
+}
+
 // estimated is sound with another estimate.
 func estimated(change func(e *zoo.Estimate)) wrong {
 	return wrong{estimate: func(ctx context.Context, req zoo.EstimateRequest) (zoo.Estimate, error) {
