@@ -20,7 +20,8 @@ import (
 type ConvertOptions struct {
 	// Checkpoint is a folder of source files.
 	Checkpoint string
-	// Plugin is the name of the plugin, such as "gemma4e2b".
+	// Plugin is the plugin's "name", such as "gemma4e2b", or "name@constraint". The newest
+	// that satisfies it converts.
 	Plugin string
 	// Output is the folder that the pack becomes; it must not exist or be empty.
 	Output string
@@ -46,7 +47,11 @@ type Converted struct {
 // Convert makes a pack of a checkpoint folder, outside of the store. The pack
 // appears complete and verified, or not at all. It is not gated: see [Zoo.Gate].
 func (z *Zoo) Convert(ctx context.Context, o ConvertOptions) (*Converted, error) {
-	plugin, about, err := z.registry.Find(ctx, catalog.PluginRef{Name: o.Plugin})
+	ref, err := catalog.ParseRef(o.Plugin)
+	if err != nil {
+		return nil, fault.WithHint(fmt.Errorf("plugin: %w", err), "name a plugin, or NAME@^1 to choose a version; `zoo plugin list` shows what there is")
+	}
+	plugin, about, err := z.registry.Find(ctx, catalog.PluginRef(ref))
 	if err != nil {
 		return nil, err
 	}

@@ -439,6 +439,9 @@ func TestConvertRefusals(t *testing.T) {
 		want error
 	}{
 		{"plugin", sdk.ConvertOptions{Checkpoint: source, Plugin: "gemma9", Output: out("a")}, zoo.ErrNotFound},
+		{"plugin version", sdk.ConvertOptions{Checkpoint: source, Plugin: "gemma4e2b@^9", Output: out("a")}, zoo.ErrNotFound},
+		{"plugin constraint", sdk.ConvertOptions{Checkpoint: source, Plugin: "gemma4e2b@one", Output: out("a")}, zoo.ErrUsage},
+		{"no plugin", sdk.ConvertOptions{Checkpoint: source, Output: out("a")}, zoo.ErrUsage},
 		{"no output", sdk.ConvertOptions{Checkpoint: source, Plugin: "gemma4e2b"}, zoo.ErrUsage},
 		{"full output", sdk.ConvertOptions{Checkpoint: source, Plugin: "gemma4e2b", Output: full}, zoo.ErrUsage},
 		{"no parent", sdk.ConvertOptions{Checkpoint: source, Plugin: "gemma4e2b", Output: filepath.Join(out("a"), "b")}, zoo.ErrNotFound},

@@ -19,14 +19,17 @@ func (a *app) convertCommand() *cobra.Command {
 	var compare compareFlags
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "convert CHECKPOINT_DIR --plugin NAME -o PACK_DIR",
+		Use:   "convert CHECKPOINT_DIR --plugin NAME[@CONSTRAINT] -o PACK_DIR",
 		Short: "Make a pack of a checkpoint folder, outside of the store",
 		Long: `convert makes a pack of a folder of source files. The same files, plugin version
 and grid give the same pack, to the byte, on every machine. The folder can then be
 given wherever a model's name can. It is not gated: see ` + "`zoo gate`" + `.
 
+The newest plugin of the name converts, or the newest that satisfies the constraint.
+
 ` + compareHelp,
 		Example: `  zoo convert ./gemma-4-E2B --plugin gemma4e2b -o ./e2b-pack
+  zoo convert ./gemma-4-E2B --plugin gemma4e2b@^1 -o ./e2b-pack
   zoo convert --compare ./e2b-pack gemma-4-e2b`,
 		GroupID: groupMaking,
 		Args: func(cmd *cobra.Command, list []string) error {
@@ -49,7 +52,7 @@ given wherever a model's name can. It is not gated: see ` + "`zoo gate`" + `.
 			o.Checkpoint = args[0]
 			switch {
 			case o.Plugin == "":
-				return &usageError{"no plugin is named", "add --plugin NAME; `zoo doctor` lists the plugins"}
+				return &usageError{"no plugin is named", "add --plugin NAME; `zoo plugin list` shows them"}
 			case o.Output == "":
 				return &usageError{"no folder for the pack is named", "add -o PACK_DIR"}
 			}
@@ -74,7 +77,7 @@ given wherever a model's name can. It is not gated: see ` + "`zoo gate`" + `.
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Plugin, "plugin", "", "plugin that converts, such as gemma4e2b")
+	flags.StringVar(&o.Plugin, "plugin", "", "plugin that converts, such as gemma4e2b or gemma4e2b@^1")
 	flags.StringVarP(&o.Output, "output", "o", "", "folder that becomes the pack")
 	flags.StringVar(&grid, "grid", "", "grid that float weights are rounded to: q4_0, absmax7 or none, where the plugin has a choice")
 	flags.BoolVar(&o.Report, "report", false, "say what is in the pack, and what each grid does to float weights, which are read once more for it")
