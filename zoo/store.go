@@ -236,7 +236,9 @@ func checkRelease(model, version string) error {
 
 // Usage tells how much room a store takes, in bytes.
 type Usage struct {
-	PackBytes, CheckpointBytes, OtherBytes int64
+	PackBytes       int64 `json:"pack_bytes"`
+	CheckpointBytes int64 `json:"checkpoint_bytes"`
+	OtherBytes      int64 `json:"other_bytes"`
 }
 
 // TotalBytes returns the sum.
