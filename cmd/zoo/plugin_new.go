@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +26,7 @@ has it built with the source of zoo in a folder, in place of a published version
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name = args[0]
 			o.Dir = cmp.Or(o.Dir, o.Name)
-			if v := sdk.Version(); strings.HasPrefix(v, "v") && !strings.Contains(v, "+") {
+			if v := sdk.Version(); newplugin.Published(v) {
 				o.Version = v
 			}
 			if err := newplugin.Write(cmd.Context(), o); err != nil {
@@ -35,7 +34,7 @@ has it built with the source of zoo in a folder, in place of a published version
 			}
 			a.note("%s the module of plugin %s in %s", a.style(styleGood, "wrote"), o.Name, o.Dir)
 			if o.Version == "" && o.Replace == "" {
-				a.note("this zoo is of no published version: `go get github.com/zoo-sdk/zoo` there takes the newest")
+				a.note("this zoo is of no published version: `go mod tidy` takes the newest that there is; to build with the source of this one, write the module with --replace DIR")
 			}
 			a.note("next: `go mod tidy` and `go test ./...` there, and then what is marked with FILL IN")
 			return nil
@@ -44,7 +43,7 @@ has it built with the source of zoo in a folder, in place of a published version
 	flags := cmd.Flags()
 	flags.StringVarP(&o.Dir, "output", "o", "", "folder that becomes the module (default NAME)")
 	flags.StringVar(&o.Module, "module", "", "path of the module (default example.org/NAME)")
-	flags.StringVar(&o.Replace, "replace", "", "folder with the source of zoo to build with")
+	flags.StringVar(&o.Replace, "replace", "", "folder with the source of zoo to build with, in place of a published version")
 	_ = cmd.MarkFlagDirname("output")
 	_ = cmd.MarkFlagDirname("replace")
 	return cmd

@@ -12,8 +12,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"text/template"
+
+	"github.com/Masterminds/semver/v3"
 
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
@@ -29,8 +32,11 @@ const (
 	suffix    = ".tmpl"
 	// tinyDir is where the module has its checkpoint.
 	tinyDir = "testdata/tiny"
-	// sumFile is the name of the file of checksums of a module.
+	// modFile and sumFile say what a module is and which checksums others have.
+	modFile = "go.mod"
 	sumFile = "go.sum"
+	// zooModule is the path of zoo's module.
+	zooModule = "github.com/zoo-sdk/zoo"
 )
 
 // Options says what to write.
@@ -41,7 +47,8 @@ type Options struct {
 	Module string
 	// Dir is the folder that the module becomes; it must not exist.
 	Dir string
-	// Version is the version of zoo to build with, such as v1.2.0; "" leaves that open.
+	// Version is the published version of zoo to build with, such as v1.2.0; "" leaves that
+	// open.
 	Version string
 	// Replace is a folder with the source of zoo to build with, or "".
 	Replace string
@@ -53,8 +60,19 @@ type data struct {
 	Files                          []catalog.File
 }
 
+// pseudo matches what Go makes of a commit that has no version.
+var pseudo = regexp.MustCompile(`[-.][0-9]{14}-[0-9a-f]{12}$`)
+
+// Published reports whether a version of zoo, as a build records it, can be one that others
+// can fetch: not that of a commit without a tag or of changed files, which end so.
+func Published(version string) bool {
+	v, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
+	return err == nil && strings.HasPrefix(version, "v") && v.Metadata() == "" && !pseudo.MatchString(version)
+}
+
 // Write writes the module. It appears whole or not at all. Errors match fault.ErrUsage for
-// a name that breaks the rules, or a folder that is there already.
+// a name that breaks the rules, or a folder that is there already, and fault.ErrNotFound
+// for one that has no parent, or that is no source of zoo.
 func Write(ctx context.Context, o Options) (err error) {
 	if err := catalog.ValidateName(o.Name); err != nil {
 		return err
@@ -73,8 +91,12 @@ func Write(ctx context.Context, o Options) (err error) {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return fault.WithHint(fmt.Errorf("%w: %q is there already", fault.ErrUsage, dir), "name a folder that does not exist with -o")
 	}
-	stage, err := atomicfile.MkdirTemp(filepath.Dir(dir))
-	if err != nil {
+	parent := filepath.Dir(dir)
+	stage, err := atomicfile.MkdirTemp(parent)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.WithHint(fmt.Errorf("%w: no folder %q to write the module in", fault.ErrNotFound, parent), "make that folder, or name another with -o")
+	case err != nil:
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
@@ -102,15 +124,32 @@ func (d *data) replace(source, stage string) error {
 	if err != nil {
 		return err
 	}
-	sums, err := os.ReadFile(filepath.Join(source, sumFile))
+	sums, err := sumsOf(source)
 	if err != nil {
-		return fault.WithHint(fmt.Errorf("%w: %q is no source of zoo: %w", fault.ErrNotFound, source, err), "name the folder of a checkout of zoo")
+		return fault.WithHint(fmt.Errorf("%w: %q is no source of zoo: %w", fault.ErrNotFound, source, err), "name the folder of a checkout of zoo with --replace")
 	}
 	d.Require, d.Replace = "v0.0.0", filepath.ToSlash(source)
 	if strings.ContainsAny(d.Replace, " \t\"'`") {
 		d.Replace = fmt.Sprintf("%q", d.Replace)
 	}
 	return os.WriteFile(filepath.Join(stage, sumFile), sums, 0o644)
+}
+
+// sumsOf returns the checksums of zoo's module in a folder.
+func sumsOf(source string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(source, modFile))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "module" {
+			if name := strings.Trim(f[1], "\"`"); name != zooModule {
+				return nil, fmt.Errorf("its module is %q", name)
+			}
+			return os.ReadFile(filepath.Join(source, sumFile))
+		}
+	}
+	return nil, fmt.Errorf("%s names no module", modFile)
 }
 
 // fill writes the files of all templates.

@@ -76,10 +76,62 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// source writes a go.mod and a go.sum into a folder.
+func source(t *testing.T, mod string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": mod, "go.sum": "sums\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestWriteReplace has modules built with the source of zoo in a folder.
+func TestWriteReplace(t *testing.T) {
+	t.Parallel()
+	checkout := source(t, "// A comment.\nmodule \"github.com/zoo-sdk/zoo\" // another\n")
+	files := write(t, newplugin.Options{Name: "a", Replace: checkout})
+	want := "module example.org/a\n\ngo 1.26\n\nrequire github.com/zoo-sdk/zoo v0.0.0\n\nreplace github.com/zoo-sdk/zoo => " + filepath.ToSlash(checkout) + "\n"
+	if diff := cmp.Diff(want, files["go.mod"]); diff != "" {
+		t.Error(diff)
+	}
+	if files["go.sum"] != "sums\n" {
+		t.Errorf("go.sum is %q", files["go.sum"])
+	}
+}
+
+// TestPublished tells versions that can be fetched from what builds of commits have.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{
+		"v1.2.0":                               true,
+		"v0.1.0":                               true,
+		"v1.2.0-rc.1":                          true,
+		"v0.0.0-20261130053236-b0208bfa1c2d":   false,
+		"v1.2.1-0.20261130053236-b0208bfa1c2d": false,
+		"v1.2.0-rc.1.0.20261130053236-b0208bfa1c2d": false,
+		"v0.0.0-20261130053236-b0208bfa1c2d+dirty":  false,
+		"v1.2.0+dirty":       false,
+		"devel":              false,
+		"devel-b0208bfa1c2d": false,
+		"1.2.0":              false,
+		"v1.2":               false,
+		"":                   false,
+	} {
+		if got := newplugin.Published(version); got != want {
+			t.Errorf("%q: %t", version, got)
+		}
+	}
+}
+
 func TestWriteRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	free := filepath.Join(dir, "free")
+	other := source(t, "module example.org/other\n\ngo 1.26\n")
+	empty := source(t, "go 1.26\n")
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, test := range map[string]struct {
@@ -91,11 +143,17 @@ func TestWriteRefuses(t *testing.T) {
 		"module":    {t.Context(), newplugin.Options{Name: "a", Module: "a b", Dir: free}, zoo.ErrUsage},
 		"taken":     {t.Context(), newplugin.Options{Name: "a", Dir: dir}, zoo.ErrUsage},
 		"no source": {t.Context(), newplugin.Options{Name: "a", Dir: free, Replace: dir}, zoo.ErrNotFound},
-		"no parent": {t.Context(), newplugin.Options{Name: "a", Dir: filepath.Join(free, "x")}, os.ErrNotExist},
+		"other":     {t.Context(), newplugin.Options{Name: "a", Dir: free, Replace: other}, zoo.ErrNotFound},
+		"no module": {t.Context(), newplugin.Options{Name: "a", Dir: free, Replace: empty}, zoo.ErrNotFound},
+		"no parent": {t.Context(), newplugin.Options{Name: "a", Dir: filepath.Join(free, "x")}, zoo.ErrNotFound},
 		"cancelled": {cancelled, newplugin.Options{Name: "a", Dir: free}, context.Canceled},
 	} {
-		if err := newplugin.Write(test.ctx, test.o); !errors.Is(err, test.want) {
+		err := newplugin.Write(test.ctx, test.o)
+		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if errors.Is(err, zoo.ErrNotFound) && zoo.Hint(err) == "" {
+			t.Errorf("%s: no hint with %v", name, err)
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
