@@ -8,16 +8,15 @@ import (
 	"strings"
 
 	"github.com/zoo-sdk/zoo/checkpoint"
+	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 )
 
-// Bounds of what a config.json may ask for. They are far above any model of the
-// family, and so low that no size computed from them overflows.
+// Bounds of what a config.json may ask for, beside those of programs and matrices. They are
+// far above any model of the family, and so low that no size computed from them overflows.
 const (
-	maxLayers  = 1024
-	maxHeads   = 1024
-	maxHeadDim = 1 << 14
-	maxContext = 1 << 30
+	maxLayers = 1024
+	maxHeads  = 1024
 )
 
 // The two kinds of layer_types.
@@ -214,9 +213,9 @@ func (p *configParser) parse() *Config {
 		IntermediateSize:      p.size("intermediate_size", r.IntermediateSize, 1, quant.MaxBlockCols),
 		NumHiddenLayers:       p.size("num_hidden_layers", r.NumHiddenLayers, 1, maxLayers),
 		NumAttentionHeads:     p.size("num_attention_heads", r.NumAttentionHeads, 1, maxHeads),
-		HeadDim:               p.size("head_dim", r.HeadDim, 2, maxHeadDim),
-		MaxPositionEmbeddings: p.size("max_position_embeddings", r.MaxPositionEmbeddings, 1, maxContext),
-		SlidingWindow:         p.size("sliding_window", r.SlidingWindow, 1, maxContext),
+		HeadDim:               p.size("head_dim", r.HeadDim, 2, program.MaxHeadDim),
+		MaxPositionEmbeddings: p.size("max_position_embeddings", r.MaxPositionEmbeddings, 1, program.MaxContext),
+		SlidingWindow:         p.size("sliding_window", r.SlidingWindow, 1, program.MaxContext),
 		RMSNormEps:            float32(p.number("rms_norm_eps", r.RMSNormEps, 0, 1)),
 		QueryPreAttnScalar:    p.number("query_pre_attn_scalar", r.QueryPreAttnScalar, 0, 1e6),
 		TieWordEmbeddings:     r.TieWordEmbeddings == nil || *r.TieWordEmbeddings,

@@ -94,6 +94,9 @@ func convertFloats(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest)
 	if pack.Tensors, err = plan(ctx, cfg, src); err != nil {
 		return made, err
 	}
+	if err := checkRuns(pack, cfg); err != nil {
+		return made, err
+	}
 	used := slices.Concat(requiredFiles, []string{packing.TokenizerSource}, src.files())
 	for _, name := range optionalFiles {
 		if _, ok := pack.Files[name]; ok {
@@ -120,6 +123,14 @@ func convertFloats(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest)
 		}
 	}
 	return made, pack.Write(ctx, req.Dir, m)
+}
+
+// checkRuns reports a pack of which no program can be recorded, before its weights are written.
+func checkRuns(pack *packing.Pack, cfg *Config) error {
+	if _, err := Record(pack.Manifest(), cfg); err != nil {
+		return zoo.WithHint(fmt.Errorf("no program can run this model: %w", err), "choose another checkpoint: the sizes of this one are beyond what programs may have")
+	}
+	return nil
 }
 
 // addTemplate gives a pack without a chat template the one in its tokenizer_config.json,
@@ -167,6 +178,9 @@ func convertGGUF(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest, n
 	}
 	pack := &packing.Pack{Plugin: id, Files: about.Files}
 	if pack.Tensors, err = plan(ctx, cfg, &packed{file: file, asked: map[string]bool{}}); err != nil {
+		return fmt.Errorf("%q: %w", shorten(name), err)
+	}
+	if err := checkRuns(pack, cfg); err != nil {
 		return fmt.Errorf("%q: %w", shorten(name), err)
 	}
 	compiled, err := tokenizer.CompilePieces(about.Pieces)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -150,6 +151,8 @@ func TestRefused(t *testing.T) {
 		{"a number that is none", file(swap(norm)), "", zoo.ErrIntegrity, "blk.3.ffn_norm.weight"},
 		{"an infinite scale", file(swap(scale)), "", zoo.ErrIntegrity, "blk.3.attn_q.weight"},
 		{"a type that is not decoded", file(swap(tensor{"blk.0.attn_q.weight", 10, []int{heads * width, hidden}, make([]byte, heads*width*84)})), "", zoo.ErrUsage, "Q2_K"},
+		{"a context that no program has", file(list, key{"gemma3.context_length", 1 << 25}), "", zoo.ErrIntegrity, "max_position_embeddings"},
+		{"caches that no program has", map[string][]byte{"model.gguf": wideCaches()}, "", zoo.ErrIntegrity, "no program can run this model"},
 		{"heads that do not share", file(list, key{"gemma3.attention.head_count_kv", 3}), "", zoo.ErrIntegrity, "num_key_value_heads"},
 		{"a grid for codes", file(list), "q4_0", zoo.ErrUsage, "q4_0"},
 		{"no vocabulary", file(list, key{"tokenizer.ggml.tokens", nil}), "", zoo.ErrIntegrity, "tokens"},
@@ -177,6 +180,33 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: there is a pack", c.name)
 		}
 	}
+}
+
+// wideCaches returns a GGUF file whose sizes are allowed one by one, but whose caches
+// together are wider than those of any program.
+func wideCaches() []byte {
+	const layers, width, heads, length = 33, 1, 2, 1 << 14
+	list := []tensor{random("token_embd.weight", gguf.BF16, vocab(), width), random("output_norm.weight", gguf.F32, width)}
+	for i := range layers {
+		add := func(name string, kind gguf.Type, shape ...int) {
+			list = append(list, random(fmt.Sprintf("blk.%d.%s.weight", i, name), kind, shape...))
+		}
+		for _, name := range []string{"attn_q", "attn_k", "attn_v"} {
+			add(name, gguf.BF16, heads*length, width)
+		}
+		add("attn_output", gguf.BF16, width, heads*length)
+		for _, name := range []string{"ffn_gate", "ffn_up", "ffn_down"} {
+			add(name, gguf.BF16, 1, 1)
+		}
+		for _, name := range []string{"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"} {
+			add(name, gguf.F32, width)
+		}
+		add("attn_q_norm", gguf.F32, length)
+		add("attn_k_norm", gguf.F32, length)
+	}
+	return encode(with(keys(), key{"gemma3.block_count", layers}, key{"gemma3.embedding_length", width}, key{"gemma3.feed_forward_length", 1},
+		key{"gemma3.attention.head_count", heads}, key{"gemma3.attention.head_count_kv", heads},
+		key{"gemma3.attention.key_length", length}, key{"gemma3.attention.value_length", length}), list)
 }
 
 // TestTemplate converts safetensors with a chat template in a file of its own, in

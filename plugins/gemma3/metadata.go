@@ -360,14 +360,18 @@ func (m *metadata) windows(c *hfConfig, windowKey, patternKey string) {
 // generation reads how answers are to be drawn. Files that say nothing leave it open.
 func (m *metadata) generation() *hfGeneration {
 	g := &hfGeneration{}
-	number := func(name string) *float64 {
-		if !m.has(samplingPrefix + name) {
+	number := func(name string, most float64) *float64 {
+		key := samplingPrefix + name
+		if !m.has(key) {
 			return nil
 		}
-		v := m.float(samplingPrefix + name)
+		v := m.float(key)
+		if v < 0 || v > most {
+			m.fail(key, "%v is outside 0 to %v", v, most)
+		}
 		return &v
 	}
-	g.Temperature, g.TopP, g.MinP = number("temp"), number("top_p"), number("min_p")
+	g.Temperature, g.TopP, g.MinP = number("temp", math.MaxFloat32), number("top_p", 1), number("min_p", 1)
 	if key := samplingPrefix + "top_k"; m.has(key) {
 		k := m.integer(key, math.MaxInt32)
 		g.TopK = &k

@@ -187,6 +187,9 @@ func TestDescribeRefused(t *testing.T) {
 		{"no distance", key{"gemma3.attention.sliding_window_pattern", 0}, zoo.ErrIntegrity, "sliding_window_pattern"},
 		{"a list of another length", key{"gemma3.attention.sliding_window_pattern", []bool{true}}, zoo.ErrIntegrity, "1 elements for 7 layers"},
 		{"unknown piece", key{"tokenizer.ggml.unknown_token_id", 1 << 20}, zoo.ErrIntegrity, "unknown_token_id"},
+		{"below all temperatures", key{"general.sampling.temp", float32(-1)}, zoo.ErrIntegrity, "sampling.temp"},
+		{"more than all", key{"general.sampling.top_p", float32(1.5)}, zoo.ErrIntegrity, "sampling.top_p"},
+		{"likelier than the likeliest", key{"general.sampling.min_p", float32(1.5)}, zoo.ErrIntegrity, "sampling.min_p"},
 		{"template that is a number", key{"tokenizer.chat_template", 1}, zoo.ErrIntegrity, "chat_template"},
 	} {
 		_, err := described(t, with(keys(), c.key))
