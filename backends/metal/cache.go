@@ -26,7 +26,7 @@ type caches struct {
 	arena, table Buffer
 	used         int           // of the arena; what lies behind is untouched
 	free         map[int][]int // offsets of pages given back, by size
-	slots        [][]int       // bytes of each page of each slot, by table entry; 0 for none
+	slots        [][]bool      // of each slot: which entries of its part of the table have a page
 }
 
 // cacheLayout is one program.Cache.
@@ -85,7 +85,7 @@ func (c *caches) release() {
 // open makes room for a slot in the table. It reports whether buffers were replaced.
 func (c *caches) open(slot backends.Slot) (moved bool, err error) {
 	for len(c.slots) <= int(slot) {
-		c.slots = append(c.slots, make([]int, c.entries))
+		c.slots = append(c.slots, make([]bool, c.entries))
 	}
 	if need := 4 * c.entries * len(c.slots); need > len(c.table.Bytes()) {
 		return true, c.replace(&c.table, 2*need, len(c.table.Bytes()))
@@ -107,11 +107,17 @@ func (c *caches) replace(b *Buffer, size, keep int) error {
 
 // close gives the pages of a slot back, and returns how many bytes they have.
 func (c *caches) close(slot backends.Slot) (freed int64) {
-	for i, size := range c.slots[slot] {
-		if size > 0 {
-			c.free[size] = append(c.free[size], int(c.entry(slot, i))*pageUnit)
-			c.slots[slot][i] = 0
-			freed += int64(size)
+	for n, l := range c.list {
+		end := c.entries
+		if n+1 < len(c.list) {
+			end = c.list[n+1].first
+		}
+		for i := l.first; i < end; i++ {
+			if c.slots[slot][i] {
+				c.free[l.pageBytes] = append(c.free[l.pageBytes], int(c.entry(slot, i))*pageUnit)
+				c.slots[slot][i] = false
+				freed += int64(l.pageBytes)
+			}
 		}
 	}
 	return freed
@@ -135,7 +141,7 @@ func (c *caches) grow(slot backends.Slot, pos int) (added int64, moved bool, err
 			block %= l.ring
 		}
 		at := l.first + block
-		if c.slots[slot][at] > 0 {
+		if c.slots[slot][at] {
 			continue
 		}
 		offset, replaced, err := c.take(l.pageBytes)
@@ -143,7 +149,7 @@ func (c *caches) grow(slot backends.Slot, pos int) (added int64, moved bool, err
 		if err != nil {
 			return added, moved, err
 		}
-		c.slots[slot][at] = l.pageBytes
+		c.slots[slot][at] = true
 		binary.LittleEndian.PutUint32(c.table.Bytes()[4*(c.first(slot)+at):], uint32(offset/pageUnit))
 		added += int64(l.pageBytes)
 	}

@@ -195,17 +195,39 @@ func (f *fuser) take(i int, id program.BufferID, outs []program.BufferID) prolog
 	return p
 }
 
-// needed reports whether what operation i finds in a buffer is read behind it.
-func (f *fuser) needed(i int, id program.BufferID) bool {
-	for j := i + 1; j < len(f.e.p.Ops); j++ {
-		if f.done[j] || f.e.p.Ops[j].Select != nil {
+// use is an operation that reads a buffer or, if it does not, overwrites it.
+type use struct {
+	op    int
+	reads bool
+}
+
+// uses lists for each buffer the operations that use it, in their order. A select uses none.
+func uses(p *program.Program) [][]use {
+	all := make([][]use, len(p.Buffers))
+	for i, op := range p.Ops {
+		if op.Select != nil {
 			continue
 		}
-		switch {
-		case slices.Contains(f.e.p.Ops[j].Reads(), id):
-			return true
-		case slices.Contains(f.e.p.Ops[j].Writes(), id):
-			return false
+		reads := op.Reads()
+		for _, id := range reads {
+			all[id] = append(all[id], use{i, true})
+		}
+		for _, id := range op.Writes() {
+			if !slices.Contains(reads, id) {
+				all[id] = append(all[id], use{i, false})
+			}
+		}
+	}
+	return all
+}
+
+// needed reports whether what operation i finds in a buffer is read behind it.
+func (f *fuser) needed(i int, id program.BufferID) bool {
+	list := f.e.uses[id]
+	next, _ := slices.BinarySearchFunc(list, i+1, func(u use, op int) int { return u.op - op })
+	for _, u := range list[next:] {
+		if !f.done[u.op] {
+			return u.reads
 		}
 	}
 	return id == f.e.p.Hidden || id == f.e.p.Logits
@@ -267,15 +289,18 @@ func (f *fuser) fits(p vecProduct, a vecArgs, in program.BufferID) bool {
 	return a.computed() && p.fits(&read, shared)
 }
 
-// join returns the parts of a product and of those behind it that multiply the
-// same input with the same matrix and can be computed at once.
+// joinReach is how far behind a product those are looked for that it is joined with.
+const joinReach = 64
+
+// join returns the parts of a product and of those soon behind it that multiply
+// the same input with the same matrix and can be computed at once.
 func (f *fuser) join(i int, o *program.Linear) []program.Part {
 	parts := slices.Clone(o.Parts)
 	touched := map[program.BufferID]bool{}
 	for _, part := range parts {
 		touched[part.Out] = true
 	}
-	for j := i + 1; j < len(f.e.p.Ops); j++ {
+	for j := i + 1; j < min(len(f.e.p.Ops), i+joinReach) && len(parts) < maxParts; j++ {
 		op := f.e.p.Ops[j]
 		if f.done[j] || op.Select != nil {
 			continue

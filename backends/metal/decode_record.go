@@ -97,7 +97,7 @@ func (f *fuser) vecLinear(o *program.Linear, m quant.Matrix, parts []program.Par
 		grids := f.e.rounding(part.Rounding)
 		a.Part[i] = vecPart{
 			FirstBlock: uint32(part.First / quant.BlockRows), Blocks: uint32(ceilDiv(part.Rows, quant.BlockRows)), Rows: uint32(part.Rows),
-			Out: uint32(f.at[part.Out].Offset-from) / 4, InGrid: grids.InScale, OutGrid: grids.OutScale,
+			Out: uint32((f.at[part.Out].Offset - from) / 4), InGrid: grids.InScale, OutGrid: grids.OutScale,
 		}
 	}
 	if g := end.gelu; g != nil {

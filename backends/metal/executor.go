@@ -23,6 +23,7 @@ type executor struct {
 	memory *allocator
 	host   backends.Weights
 	tables *backends.Tables // nil where the device looks up their rows
+	uses   [][]use          // of each buffer
 
 	weights *weights
 	caches  *caches
@@ -61,7 +62,7 @@ func (e *executor) build(ctx context.Context) (err error) {
 	if e.mem, err = newMemory(e.memory, e.p, e.opts); err != nil {
 		return hint(err)
 	}
-	e.lists = map[listKey]*recorded{}
+	e.lists, e.uses = map[listKey]*recorded{}, uses(e.p)
 	e.stats = backends.Stats{
 		Threads: 1, Context: e.opts.Context, BufferBytes: e.mem.bytes() + e.weights.copiedBytes, StepBytes: backends.StepBytes(e.p),
 		Tables: e.opts.Tables,
