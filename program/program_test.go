@@ -111,6 +111,12 @@ func TestRefused(t *testing.T) {
 				p.Buffers = append(p.Buffers, program.Buffer{Cols: 1 << 20})
 			}
 		}, "buffers of"},
+		{"batches without measure", func(p *program.Program) {
+			p.Weights = append(p.Weights, program.Weight{Name: "wide", Matrix: quant.Matrix{Format: quant.F32, Layout: quant.Rows, Rows: p.TokenLimit, Cols: program.MaxBatchCols}})
+			p.Buffers = append(p.Buffers, program.Buffer{Cols: program.MaxBatchCols})
+			wide := program.Op{Embed: &program.Embed{Table: program.WeightID(len(p.Weights) - 1), Out: program.BufferID(len(p.Buffers) - 1)}}
+			p.Ops, p.Layers = append([]program.Op{wide}, p.Ops...), nil
+		}, "columns are written before it"},
 		{"caches without measure", func(p *program.Program) {
 			for range 5 {
 				p.Caches = append(p.Caches, program.Cache{KVHeads: 1 << 9, HeadDim: 1 << 9})

@@ -30,6 +30,9 @@ const (
 	MaxHeadDim = 1 << 14
 	// MaxBufferCols is the length of all buffers together.
 	MaxBufferCols = 1 << 22
+	// MaxBatchCols is the length of those together that are written before the
+	// select: they hold a row for each of a batch, the others for those that want logits.
+	MaxBatchCols = 1 << 20
 	// MaxCacheCols is the length of one position's keys in all caches together.
 	MaxCacheCols = 1 << 20
 	// MaxFreqs is the number of frequencies of all rotations together.
@@ -307,6 +310,13 @@ func (c *checker) op(i int, op Op) {
 	case op.Select != nil:
 		c.require(!c.selected, "%s: the second select", what)
 		c.selected = true
+		batch := 0
+		for id, live := range c.live {
+			if live {
+				batch += c.p.Buffers[id].Cols
+			}
+		}
+		c.require(batch <= MaxBatchCols, "%s: %d columns are written before it, at most %d", what, batch, MaxBatchCols)
 		kept := make([]bool, len(c.live))
 		for _, id := range op.Select.Buffers {
 			c.read(what, id, 0)
