@@ -56,7 +56,8 @@ type Process struct {
 	// The host must notice by itself within [Options.Timeout].
 	Pause func() error
 	// Start returns the same plugin in another process with further variables of the
-	// environment, "NAME=value", and what closes it; nil leaves that out.
+	// environment, "NAME=value", and what closes it, which is called even after an
+	// error unless it is nil. A Start that is nil leaves that out.
 	Start func(env ...string) (zoo.Plugin, func() error, error)
 	// Skewed is the plugin as a host sees it that speaks another version of the
 	// protocol; nil leaves that out.

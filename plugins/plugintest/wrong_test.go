@@ -420,3 +420,26 @@ func TestEndedHanging(t *testing.T) {
 		t.Errorf("%d findings: %v", len(found), err)
 	}
 }
+
+// TestNotStarted has no second process start: that is found, and what there is of it is closed.
+func TestNotStarted(t *testing.T) {
+	o := soundOptions(t)
+	reason := errors.New("it needs more than one processor")
+	started, stopped := 0, 0
+	o.Part = func(part string) bool { return part != "convert what is broken" && part != "cancel" }
+	o.Process = &plugintest.Process{Start: func(...string) (zoo.Plugin, func() error, error) {
+		started++
+		return nil, func() error { stopped++; return nil }, reason
+	}}
+	err := plugintest.Test(t.Context(), sound{}, o)
+	var rules []plugintest.Rule
+	for _, f := range plugintest.Findings(err) {
+		if !errors.Is(f, reason) {
+			t.Errorf("a finding about something else: %v", f)
+		}
+		rules = append(rules, f.Rule)
+	}
+	if want := []plugintest.Rule{plugintest.RuleConvertSame, plugintest.RuleTogether}; !slices.Equal(rules, want) || started != 2 || stopped != 2 {
+		t.Errorf("findings of the rules %v, want %v; %d processes started, %d closed: %v", rules, want, started, stopped, err)
+	}
+}
