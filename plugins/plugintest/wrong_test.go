@@ -421,6 +421,22 @@ func TestEndedHanging(t *testing.T) {
 	}
 }
 
+// TestFails looks for findings about the cancellation of a plugin that fails anyhow.
+func TestFails(t *testing.T) {
+	o := soundOptions(t)
+	o.Part = func(part string) bool { return part != "convert again" && part != "convert what is broken" }
+	err := plugintest.Test(t.Context(), wrong{run: func(context.Context, zoo.RunRequest) (*program.Program, error) { return nil, fault.ErrIntegrity }}, o)
+	found := plugintest.Findings(err)
+	for _, f := range found {
+		if f.Rule == plugintest.RuleCancelled || f.Rule == plugintest.RuleCancel {
+			t.Errorf("a finding about what always fails: %v", f)
+		}
+	}
+	if len(found) == 0 {
+		t.Error("nothing was found")
+	}
+}
+
 // TestNotStarted has no second process start: that is found, and what there is of it is closed.
 func TestNotStarted(t *testing.T) {
 	o := soundOptions(t)
