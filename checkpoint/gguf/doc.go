@@ -28,8 +28,8 @@
 // with an integer code for each column, and a scale and perhaps a minimum for each
 // group of 32 or, in q6_k, 16 columns. [Tensor.Decode] gives these without loss: scales
 // and minimums that are products of a half and a 6 or 8 bit number are exact in
-// float32. So is code*scale but in q6_k, where it is rounded, as nothing is subtracted
-// from it: every number is rounded at most once, and all implementations agree to the bit.
+// float32. So is code*scale, in which 11, 7 and 5 bits meet at most. Only where a minimum is
+// subtracted is a number rounded, and once, so all implementations agree to the bit.
 //
 // # Hostile files
 //

@@ -380,12 +380,16 @@ func (c *cursor) value(kind ValueType, depth int) Value {
 func (c *cursor) array(v *Value, depth int) {
 	v.elem = ValueType(c.number32())
 	n := c.number64()
-	least := uint64(max(v.elem.bytes(), 1))
+	least := uint64(v.elem.bytes())
 	switch v.elem {
 	case String:
 		least = 8
 	case Array:
 		least = 12
+	}
+	if least == 0 {
+		c.fail("values of %s are not known", v.elem)
+		return
 	}
 	if n > uint64(c.left())/least {
 		c.fail("an array of %d %s where %d bytes are left: the file is truncated", n, v.elem, c.left())

@@ -216,6 +216,7 @@ func TestParseRefused(t *testing.T) {
 		{"an endless array of texts", array(gguf.String, 1<<40, nothing), "truncated"},
 		{"an array with a text that is cut", array(gguf.String, 1, func(b *builder) { b.u64(100) }), "truncated"},
 		{"an array of a type that is not known", array(99, 1, nothing), "values of type 99"},
+		{"an empty array of a type that is not known", array(99, 0, nothing), "values of type 99"},
 		{"arrays without end", array(gguf.Array, 1, func(b *builder) {
 			for range 10 {
 				b.u32(uint32(gguf.Array))

@@ -14,7 +14,7 @@ import (
 //
 //	float32(int8(Codes[c]))*Scales[c/Group] - Minimums[c/Group]
 //
-// of which the product is exact wherever there are minimums.
+// of which the product is exact.
 type Row struct {
 	// Group is the number of neighbouring columns that share a scale and a minimum.
 	Group int

@@ -70,8 +70,12 @@ func TestDecode(t *testing.T) {
 			if r.Group != c.Group || len(r.Codes) != tensor.Cols() || len(r.Scales) != groups || len(r.Minimums) != minimums {
 				t.Fatalf("%s: %d codes in groups of %d, %d scales, %d minimums", tensor.Type, len(r.Codes), r.Group, len(r.Scales), len(r.Minimums))
 			}
-			for _, q := range r.Codes {
+			for i, q := range r.Codes {
 				low, high = min(low, int(int8(q))), max(high, int(int8(q)))
+				code, scale := float32(int8(q)), r.Scales[i/c.Group]
+				if float64(code*scale) != float64(code)*float64(scale) {
+					t.Errorf("%s: %v*%v is rounded", tensor.Type, code, scale)
+				}
 			}
 			for _, x := range append(r.Scales, r.Minimums...) {
 				if c.HalfScales && quant.F16ToF32(quant.F32ToF16(x)) != x {

@@ -1,6 +1,7 @@
 package packing_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -193,6 +194,50 @@ func TestGGUF(t *testing.T) {
 		if _, ok := seen[k]; !ok {
 			t.Errorf("there is no matrix of %s", k)
 		}
+	}
+}
+
+// TestGGUFFloats rounds floats to bfloat16, to even.
+func TestGGUFFloats(t *testing.T) {
+	rounded := func(kind gguf.Type, data []byte, cols int) []byte {
+		t.Helper()
+		m, err := packing.GGUF("w", gguf.Tensor{Name: "w", Type: kind, Shape: []int{1, cols}, Data: data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := m.NewRow()
+		if err := m.Read(0, row); err != nil {
+			t.Fatal(err)
+		}
+		return row.Codes
+	}
+	le := binary.LittleEndian
+	cases := []struct {
+		f32  uint32
+		bf16 uint16
+	}{
+		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x3f817fff, 0x3f81}, {0x3f80ffff, 0x3f81},
+		{0xbf808000, 0xbf80}, {0xbf818000, 0xbf82}, {0x3fff8000, 0x4000}, {0x3fff7fff, 0x3fff}, {0x00008000, 0x0000}, {0x00018000, 0x0002}, {0x80000000, 0x8000},
+	}
+	var data, want []byte
+	for _, c := range cases {
+		data, want = le.AppendUint32(data, c.f32), le.AppendUint16(want, c.bf16)
+	}
+	got := rounded(gguf.F32, data, len(cases))
+	for i, c := range cases {
+		if x := le.Uint16(got[2*i:]); x != c.bf16 {
+			t.Errorf("%#08x becomes %#04x, want %#04x", c.f32, x, c.bf16)
+		}
+	}
+	// What was bfloat16 once comes back from halves of these magnitudes.
+	data, want = nil, nil
+	for bits := uint16(0x3700); bits <= 0x477f; bits++ { // 2^-17 to 65280
+		for _, sign := range []uint16{0, 0x8000} {
+			data, want = le.AppendUint16(data, quant.F32ToF16(quant.BF16ToF32(bits|sign))), le.AppendUint16(want, bits|sign)
+		}
+	}
+	if got := rounded(gguf.F16, data, len(data)/2); !bytes.Equal(got, want) {
+		t.Error("halves do not give the numbers back that they were made of")
 	}
 }
 
