@@ -290,7 +290,10 @@ func (x integers) product(t *tensor, row int) float32 {
 		if t.Minimum {
 			part -= float32(float32(float32(plain)*x.step) * minimum)
 		}
-		y += part
+		if t.Group > 0 {
+			part += y // which begins with 0: there is no -0 then
+		}
+		y = part
 	}
 	if x.out != 0 {
 		y = float32(float32(round(y, x.out, -128, 127)) * x.out)
