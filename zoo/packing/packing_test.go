@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/checkpoint"
@@ -80,8 +81,8 @@ func matrix(t *testing.T, name string, rows, cols int) *packing.Matrix {
 	return m
 }
 
-// want returns a row of a matrix as its own tensor would hold it.
-func want(t *testing.T, m *packing.Matrix, row int) []float32 {
+// wanted returns a row of a matrix as its own tensor would hold it.
+func wanted(t *testing.T, m *packing.Matrix, row int) []float32 {
 	t.Helper()
 	r := m.NewRow()
 	if err := m.Read(row, r); err != nil {
@@ -142,7 +143,7 @@ func TestGroup(t *testing.T) {
 	} {
 		m, place := at()
 		for r := range m.Rows {
-			if diff := cmp.Diff(want(t, m, r), values(t, pack, name, place(r))); diff != "" {
+			if diff := cmp.Diff(wanted(t, m, r), values(t, pack, name, place(r))); diff != "" {
 				t.Errorf("%s: row %d (-want +got):\n%s", name, r, diff)
 			}
 		}
@@ -238,6 +239,73 @@ func TestGGUFFloats(t *testing.T) {
 	}
 	if got := rounded(gguf.F16, data, len(data)/2); !bytes.Equal(got, want) {
 		t.Error("halves do not give the numbers back that they were made of")
+	}
+}
+
+// TestReport holds the errors of rounding against those of each number.
+func TestReport(t *testing.T) {
+	const cols = 64
+	sizes := map[string]int{"layers.0.w": 70, "layers.10.w": 3, "embed": 5, "broken": 2}
+	var matrices []*packing.Matrix
+	var bytes int64
+	for _, name := range []string{"layers.0.w", "embed", "layers.10.w", "broken"} {
+		x := random(name, sizes[name], cols)
+		if name == "broken" {
+			binary.LittleEndian.PutUint16(x.Data[2*(cols+1):], 0x7f80)
+		}
+		m, err := packing.BF16(name, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		matrices = append(matrices, m)
+		bytes += m.SourceBytes()
+	}
+	var want []zoo.RoundingError
+	for _, family := range []struct {
+		name    string
+		members []*packing.Matrix
+	}{{"layers.*.w", []*packing.Matrix{matrices[0], matrices[2]}}, {"embed", matrices[1:2]}} {
+		for _, grid := range quant.Grids() {
+			r := zoo.RoundingError{Family: family.name, Grid: string(grid), Tensors: len(family.members)}
+			var squares, off float64
+			for _, plain := range family.members {
+				rounded, err := plain.Round(grid)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for row := range plain.Rows {
+					exact := plain.NewRow()
+					if err := plain.Read(row, exact); err != nil {
+						t.Fatal(err)
+					}
+					for c, v := range wanted(t, rounded, row) {
+						x := float64(quant.BF16ToF32(binary.LittleEndian.Uint16(exact.Codes[2*c:])))
+						d := math.Abs(x - float64(v))
+						squares, off, r.MaxAbs = squares+x*x, off+d*d, max(r.MaxAbs, d)
+						r.Numbers++
+					}
+				}
+			}
+			r.RelL2 = math.Sqrt(off / squares)
+			want = append(want, r)
+		}
+	}
+	const problem = `tensor "broken": number 65 is +Inf, which no model can have`
+	for _, grid := range quant.Grids() {
+		want = append(want, zoo.RoundingError{Family: "broken", Grid: string(grid), Tensors: 1, Numbers: 2 * cols, Problem: problem})
+	}
+	var done int64
+	m := packing.NewMeter(func(d, _ int64) { done = d })
+	m.Expect(bytes)
+	got, err := packing.Report(t.Context(), matrices, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done != bytes {
+		t.Errorf("%d of %d bytes are counted", done, bytes)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-12, 0)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
