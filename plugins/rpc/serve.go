@@ -89,19 +89,31 @@ func (s *server) Call(stream pluginpb.Plugin_CallServer) error {
 	return out.send(last)
 }
 
-// answer calls the plugin and returns the last frame.
-func (s *server) answer(ctx context.Context, request *pluginpb.HostFrame, out *sender) (last *pluginpb.PluginFrame) {
-	defer func() {
-		if v := recover(); v != nil {
-			slog.Error("a method of the plugin panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			last = faultFrame(&pluginpb.Fault{Kinds: []pluginpb.Fault_Kind{pluginpb.Fault_PANIC}, Text: clean(fmt.Sprintf("the plugin panicked: %v", v), maxTextBytes)})
+// answer calls the plugin and returns the last frame, which there is although the method
+// panics or ends its goroutine.
+func (s *server) answer(ctx context.Context, request *pluginpb.HostFrame, out *sender) *pluginpb.PluginFrame {
+	done := make(chan *pluginpb.PluginFrame, 1)
+	go func() {
+		last := panicFrame("ended its goroutine")
+		defer func() {
+			if v := recover(); v != nil {
+				slog.Error("a method of the plugin panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+				last = panicFrame(fmt.Sprintf("panicked: %v", v))
+			}
+			done <- last
+		}()
+		answer, err := s.method(ctx, request, out)
+		if err != nil {
+			answer = encodeFault(err)
 		}
+		last = answer
 	}()
-	last, err := s.method(ctx, request, out)
-	if err != nil {
-		return encodeFault(err)
-	}
-	return last
+	return <-done
+}
+
+// panicFrame says what a method has done in place of returning.
+func panicFrame(what string) *pluginpb.PluginFrame {
+	return faultFrame(&pluginpb.Fault{Kinds: []pluginpb.Fault_Kind{pluginpb.Fault_PANIC}, Text: clean("the plugin "+what, maxTextBytes)})
 }
 
 // errUnknown reports a request that the plugin does not know.

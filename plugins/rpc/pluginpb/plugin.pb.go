@@ -38,7 +38,8 @@ const (
 	Fault_NOT_PERMITTED Fault_Kind = 7
 	Fault_CANCELLED     Fault_Kind = 8
 	Fault_DEADLINE      Fault_Kind = 9
-	// The plugin is faulty: its method panicked, or what that returned cannot be sent.
+	// The plugin is faulty: its method panicked or ended its thread, or what that
+	// returned cannot be sent.
 	Fault_PANIC  Fault_Kind = 10
 	Fault_ANSWER Fault_Kind = 11
 )
