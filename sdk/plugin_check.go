@@ -80,11 +80,13 @@ func (z *Zoo) CheckPlugin(ctx context.Context, file string, o PluginCheck) (*Plu
 		return nil, err
 	}
 	report := &PluginReport{Name: about.Name, Version: about.Version, Title: about.Title, SHA256: sum, Parts: []string{}, Findings: []PluginFinding{}}
-	start := func(env ...string) *rpc.Client {
-		return rpc.New(rpc.Options{Path: file, SHA256: sum, Env: env, Logger: z.set.logger, HangTimeout: checkHang})
+	start := func(protocols []int, env ...string) *rpc.Client {
+		return rpc.New(rpc.Options{Path: file, SHA256: sum, Env: env, Protocols: protocols, Logger: z.set.logger, HangTimeout: checkHang})
 	}
-	client := start()
+	client, skewed, newer := start(nil), start([]int{rpc.Protocol + 1}), start([]int{rpc.Protocol + 1, rpc.Protocol})
 	defer client.Close()
+	defer skewed.Close()
+	defer newer.Close()
 	send := func(s os.Signal) func() error {
 		if s == nil {
 			return nil
@@ -96,16 +98,12 @@ func (z *Zoo) CheckPlugin(ctx context.Context, file string, o PluginCheck) (*Plu
 			return nil
 		}
 	}
-	kill := send(os.Kill)
-	if o.Checkpoint == "" {
-		kill = nil // no call takes long enough for that to fall into it
-	}
 	err = plugintest.Test(ctx, client, plugintest.Options{
 		Checkpoint: o.Checkpoint, Recipe: o.Recipe, Reference: o.Reference, Backend: z.named(checkBackend),
 		Process: &plugintest.Process{
-			Kill: kill, Pause: send(pauseSignal),
+			Kill: send(os.Kill), Pause: send(pauseSignal), Running: client.Running, Skewed: skewed, Newer: newer,
 			Start: func(env ...string) (zoo.Plugin, func() error, error) {
-				c := start(env...)
+				c := start(nil, env...)
 				p, err := c.Resolve(ctx)
 				return p, c.Close, err
 			},

@@ -118,7 +118,7 @@ func (s *suite) convertDamaged(ctx context.Context, call, dir string, d damage, 
 }
 
 // convertWrong converts a checkpoint that must, or may, be refused, with an error that judge is content with.
-func (s *suite) convertWrong(ctx context.Context, call, checkpoint string, files []catalog.File, must bool, judge func(call string, err error)) error {
+func (s *suite) convertWrong(ctx context.Context, call, checkpoint string, files []catalog.File, must bool, judge func(rule Rule, call string, err error)) error {
 	dir, around, err := s.folder()
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *suite) convertWrong(ctx context.Context, call, checkpoint string, files
 	around(call)
 	switch {
 	case err != nil:
-		judge(call, err)
+		judge(RuleConvertBroken, call, err)
 		s.noPack(RuleConvertBroken, call, dir)
 	case must:
 		s.find(RuleConvertBroken, call, "it was not refused")
@@ -228,7 +228,7 @@ func (s *suite) runWrong(ctx context.Context, call string, info zoo.PackInfo, mu
 	p, err := s.record(ctx, call, info)
 	switch {
 	case err != nil:
-		s.judge(call, err)
+		s.judge(RuleRunBad, call, err)
 	case must:
 		s.find(RuleRunBad, call, "it was not refused")
 	default:

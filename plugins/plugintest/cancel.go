@@ -131,6 +131,9 @@ func (s *suite) cancelled(ctx, ending context.Context, m method, call string) (d
 		return struct{}{}, m.call(ctx, dir)
 	})
 	around(call)
+	if p := s.o.Process; p != nil && p.Running != nil && !before && !p.Running() {
+		s.find(RuleCancel, call, "it did not end, and the host has ended its process")
+	}
 	switch {
 	case errors.Is(err, errFaulty):
 		return false, nil

@@ -15,10 +15,10 @@ import (
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
-// reference asks for what the pack is held against.
-func (s *suite) reference(ctx context.Context, call, dir string) (*zoo.Reference, error) {
+// reference asks for what a pack is held against.
+func (s *suite) reference(ctx context.Context, call string, info zoo.PackInfo, dir string) (*zoo.Reference, error) {
 	ref, err := ask(ctx, s, call, func(ctx context.Context) (*zoo.Reference, error) {
-		return s.callGate(ctx, s.plugin, call, zoo.GateRequest{Pack: s.info, Dir: dir})
+		return s.callGate(ctx, s.plugin, call, zoo.GateRequest{Pack: info, Dir: dir})
 	})
 	if err == nil && ref == nil {
 		s.find(RuleGate, call, "neither reference values nor an error came back")
@@ -39,7 +39,7 @@ func (s *suite) gate(ctx context.Context) error {
 		} else if s.gated != nil {
 			continue
 		}
-		ref, err := s.reference(ctx, call, dir)
+		ref, err := s.reference(ctx, call, s.info, dir)
 		if !s.works(RuleGate, call, err) {
 			continue
 		}
@@ -49,7 +49,7 @@ func (s *suite) gate(ctx context.Context) error {
 		case dir == "" && len(ref.Prompts) == 0:
 			s.find(RuleGate, call, "there are no prompts to check a pack with")
 		}
-		again, err := s.reference(ctx, call, dir)
+		again, err := s.reference(ctx, call, s.info, dir)
 		if s.works(RuleGateSame, call, err) && !reflect.DeepEqual(ref, again) {
 			s.find(RuleGateSame, call, "the reference values were others when they were asked for again")
 		}
@@ -121,11 +121,11 @@ func (s *suite) gateBroken(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.reference(ctx, call, dir)
+		_, err = s.reference(ctx, call, s.info, dir)
 		around(call)
 		switch {
 		case err != nil:
-			s.judgeData(call, err)
+			s.judgeData(RuleGateBroken, call, err)
 		case must:
 			s.find(RuleGateBroken, call, "it was not refused")
 		}
@@ -171,6 +171,7 @@ func (s *suite) gateBroken(ctx context.Context) error {
 	if s.o.Reference == "" {
 		return nil
 	}
+	s.gateBad(ctx)
 	for what, change := range map[string]func(runs []any){
 		"a token of no vocabulary": func(runs []any) { setFirst(runs, "prompt", 1<<30) },
 		"a token below 0":          func(runs []any) { setFirst(runs, "greedy", -1) },
@@ -185,6 +186,18 @@ func (s *suite) gateBroken(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// gateBad asks for the reference values of packs that hold no model. A plugin may not look.
+func (s *suite) gateBad(ctx context.Context) {
+	spoiled := s.copyInfo()
+	spoiled.Config = garbage(1000)
+	for what, info := range map[string]zoo.PackInfo{"no pack": {}, "garbage as a configuration": spoiled} {
+		call := "Gate, " + what
+		if _, err := s.reference(ctx, call, info, s.o.Reference); err != nil {
+			s.judge(RuleGateBroken, call, err)
+		}
+	}
 }
 
 // spoilReference copies the reference values into a folder with one file changed.

@@ -1,13 +1,15 @@
 package plugintest_test
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,89 +24,100 @@ import (
 const (
 	// roleVariable says which plugin the test binary is when it is started as one.
 	roleVariable = "ZOO_PLUGINTEST_ROLE"
-	// pidVariable is the file into which it writes its process id.
-	pidVariable = "ZOO_PLUGINTEST_PID"
+	// markVariable is a file that a plugin leaves behind which can be started once.
+	markVariable = "ZOO_PLUGINTEST_MARK"
+	// offeredVariable is by which a plugin is told the versions of the protocol that the host speaks.
+	offeredVariable = "PLUGIN_PROTOCOL_VERSIONS"
 )
 
-// roles lists the plugins that the test binary can be.
+// roles lists the plugins that the test binary can be, beside those that break a rule.
 func roles() map[string]zoo.Plugin {
-	return map[string]zoo.Plugin{"e2b": gemma4e2b.New(), "e4b": gemma4e4b.New()}
+	return map[string]zoo.Plugin{"e2b": gemma4e2b.New(), "e4b": gemma4e4b.New(), "sound": sound{}, "once": sound{}, "parrot": sound{}, "narrow": sound{}}
 }
 
 // TestMain runs the tests, or is a plugin that they start.
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
+	p, ok := roles()[role]
 	switch role {
 	case "":
 		os.Exit(m.Run())
-	case "future": // says that it speaks a version of the protocol that nobody knows
-		fmt.Println("1|99|unix|/nowhere|grpc|x")
-		select {}
-	}
-	if path := os.Getenv(pidVariable); path != "" {
-		part := path + ".new"
-		if err := errors.Join(os.WriteFile(part, []byte(strconv.Itoa(os.Getpid())), 0o600), os.Rename(part, path)); err != nil {
-			panic(err)
+	case "once": // does not clean up after itself, and stumbles over what it has left
+		mark, err := os.OpenFile(os.Getenv(markVariable), os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		_ = mark.Close()
+	case "parrot": // says that it speaks whatever it is asked for
+		repeat(os.Getenv(offeredVariable))
+	case "narrow": // understands no list
+		if os.Getenv(offeredVariable) != strconv.Itoa(rpc.Protocol) {
+			os.Exit(1)
+		}
+	default:
+		if !ok {
+			rule, name, _ := strings.Cut(role, "/")
+			p = wrongs()[plugintest.Rule(rule)][name].plugin
 		}
 	}
-	rpc.Serve(roles()[role])
+	rpc.Serve(p)
 }
 
-// options are those of a client whose plugin is the test binary.
-func options(t testing.TB, role string, env ...string) rpc.Options {
+// repeat has the program say that it speaks the first of the versions that the host does.
+func repeat(offered string) {
+	version, _, _ := strings.Cut(offered, ",")
+	stdout := os.Stdout
+	r, w, err := os.Pipe()
+	if err != nil {
+		panic(err)
+	}
+	os.Stdout = w
+	go func() {
+		lines := bufio.NewScanner(r)
+		for lines.Scan() {
+			line := strings.Replace(lines.Text(), fmt.Sprintf("1|%d|", rpc.Protocol), "1|"+version+"|", 1)
+			_, _ = fmt.Fprintln(stdout, line)
+		}
+	}()
+}
+
+// client starts a plugin in a process of its own.
+func client(t testing.TB, role string, env ...string) (zoo.Plugin, *plugintest.Process) {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rpc.Options{
-		Path: path, Env: append(env, roleVariable+"="+role, "GORACE=atexit_sleep_ms=0"),
-		Logger: slog.New(slog.DiscardHandler), HangTimeout: 2 * time.Second, StopTimeout: time.Second,
+	start := func(protocols []int, more ...string) *rpc.Client {
+		c := rpc.New(rpc.Options{
+			Path: path, Env: slices.Concat(env, more, []string{roleVariable + "=" + role, "GORACE=atexit_sleep_ms=0"}), Protocols: protocols,
+			Logger: slog.New(slog.DiscardHandler), HangTimeout: 2 * time.Second,
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
 	}
-}
-
-// client starts a plugin in a process of its own.
-func client(t testing.TB, role string) (zoo.Plugin, *plugintest.Process) {
-	t.Helper()
-	pid := filepath.Join(t.TempDir(), "pid")
-	start := func(env ...string) (zoo.Plugin, func() error, error) {
-		c := rpc.New(options(t, role, env...))
-		p, err := c.Resolve(t.Context())
-		return p, c.Close, err
-	}
-	find := func() (*os.Process, error) {
-		data, err := os.ReadFile(pid)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, os.ErrProcessDone
-		}
-		if err != nil {
-			return nil, err
-		}
-		id, err := strconv.Atoi(string(data))
-		if err != nil {
-			return nil, err
-		}
-		return os.FindProcess(id)
-	}
+	c := start(nil)
 	signal := func(s os.Signal) func() error {
 		if s == nil {
 			return nil
 		}
 		return func() error {
-			p, err := find()
-			if err == nil {
-				err = p.Signal(s)
+			if err := c.Signal(s); !errors.Is(err, os.ErrProcessDone) {
+				return err
 			}
-			if errors.Is(err, os.ErrProcessDone) {
-				return nil
-			}
-			return err
+			return nil
 		}
 	}
-	p := rpc.New(options(t, role, pidVariable+"="+pid))
-	skewed := rpc.New(options(t, "future"))
-	t.Cleanup(func() { _, _ = p.Close(), skewed.Close() })
-	return p, &plugintest.Process{Kill: signal(os.Kill), Pause: signal(pause), Start: start, Skewed: skewed}
+	return c, &plugintest.Process{
+		Kill: signal(os.Kill), Pause: signal(pause), Running: c.Running,
+		Start: func(env ...string) (zoo.Plugin, func() error, error) {
+			c := start(nil, env...)
+			p, err := c.Resolve(t.Context())
+			return p, c.Close, err
+		},
+		Skewed: start([]int{rpc.Protocol + 1}), Newer: start([]int{rpc.Protocol + 1, rpc.Protocol}),
+	}
 }
 
 // TestPlugins holds the plugins of this module to the contract, in this process and in one of their own.

@@ -55,13 +55,17 @@ type Process struct {
 	// Pause stops the process without ending it, so that it hangs; nil leaves that out.
 	// The host must notice by itself within [Options.Timeout].
 	Pause func() error
+	// Running reports whether the process runs, so that a host is noticed that had to end
+	// it; nil leaves that out.
+	Running func() bool
 	// Start returns the same plugin in another process with further variables of the
 	// environment, "NAME=value", and what closes it, which is called even after an
 	// error unless it is nil. A Start that is nil leaves that out.
 	Start func(env ...string) (zoo.Plugin, func() error, error)
-	// Skewed is the plugin as a host sees it that speaks another version of the
-	// protocol; nil leaves that out.
-	Skewed zoo.Plugin
+	// Skewed is the plugin as a host sees it that speaks only versions of the protocol
+	// that the plugin cannot know, and Newer as one that speaks such a version, too; nil
+	// leaves that out.
+	Skewed, Newer zoo.Plugin
 }
 
 // Test returns nil, or every way found in which a plugin differs from the contract, as
@@ -317,7 +321,11 @@ func askWith[T any](ctx context.Context, s *suite, rule Rule, limit time.Duratio
 	select {
 	case got := <-done:
 		if s.over() {
-			got = none
+			return none.value, none.err
+		}
+		if blame, ok := errors.AsType[Blame](got.err); ok && blame.Panicked() {
+			s.find(RulePanics, name, "%w", got.err)
+			return none.value, none.err
 		}
 		return got.value, got.err
 	case <-timer.C:
@@ -338,9 +346,20 @@ func askWith[T any](ctx context.Context, s *suite, rule Rule, limit time.Duratio
 // kinds are the errors that callers tell apart.
 var kinds = []error{fault.ErrUsage, fault.ErrNotFound, fault.ErrIntegrity, fault.ErrGateFailed, fault.ErrNetwork, fault.ErrNoSpace, fault.ErrNotPermitted}
 
-// judge checks that an error is of a kind.
-func (s *suite) judge(call string, err error) {
+// Blame is an error by which a host says that the plugin is at fault, whatever it was given.
+type Blame interface {
+	error
+	// Panicked reports whether the plugin panicked; otherwise its answer was refused.
+	Panicked() bool
+}
+
+// judge checks that an error is of a kind. An answer that the host had to refuse breaks the rule.
+func (s *suite) judge(rule Rule, call string, err error) {
 	if errors.Is(err, errFaulty) {
+		return
+	}
+	if _, ok := errors.AsType[Blame](err); ok {
+		s.find(rule, call, "%w", err)
 		return
 	}
 	if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
@@ -349,8 +368,8 @@ func (s *suite) judge(call string, err error) {
 }
 
 // judgeData checks an error about data of the user's, who wants to know what to do.
-func (s *suite) judgeData(call string, err error) {
-	s.judge(call, err)
+func (s *suite) judgeData(rule Rule, call string, err error) {
+	s.judge(rule, call, err)
 	if !errors.Is(err, errFaulty) && fault.Hint(err) == "" {
 		s.find(RuleHints, call, "the error has no hint: %w", err)
 	}
@@ -362,7 +381,7 @@ func (s *suite) refused(rule Rule, call string, err error) {
 		s.find(rule, call, "it was not refused")
 		return
 	}
-	s.judge(call, err)
+	s.judge(rule, call, err)
 }
 
 // works checks that a call did not fail, and reports whether that is so.

@@ -71,7 +71,7 @@ func (s *suite) crash(ctx context.Context) error {
 		var group sync.WaitGroup
 		errs := make([]error, callers)
 		var setup error
-		begun := make(chan struct{}, callers)
+		begun, killed := make(chan struct{}, callers), make(chan struct{})
 		for j := range errs {
 			dir, around, err := s.folder()
 			if err != nil {
@@ -80,7 +80,7 @@ func (s *suite) crash(ctx context.Context) error {
 			}
 			group.Go(func() {
 				begun <- struct{}{}
-				errs[j] = s.work(ctx, call, dir)
+				errs[j] = s.work(ctx, call, dir, killed)
 				around(call)
 				s.wholeOrNone(ctx, RuleCrash, call, dir)
 				_ = os.RemoveAll(filepath.Dir(dir))
@@ -95,6 +95,7 @@ func (s *suite) crash(ctx context.Context) error {
 			}
 			setup = s.o.Process.Kill()
 		}
+		close(killed)
 		group.Wait()
 		if setup != nil {
 			return setup
@@ -116,13 +117,22 @@ func (s *suite) crash(ctx context.Context) error {
 	return s.convertAfter(ctx, RuleCrash, "Convert, after the process was killed")
 }
 
-// work makes the longest call that there is.
-func (s *suite) work(ctx context.Context, call, dir string) error {
+// work makes the longest call that there is. Where none takes long, it calls until a call
+// fails or the process has been killed.
+func (s *suite) work(ctx context.Context, call, dir string, killed <-chan struct{}) error {
 	if s.pack != nil {
 		return s.toPack(ctx, s.plugin, call, s.request(dir))
 	}
-	_, err := ask(ctx, s, call, s.plugin.Describe)
-	return err
+	for {
+		if _, err := ask(ctx, s, call, s.plugin.Describe); err != nil {
+			return err
+		}
+		select {
+		case <-killed:
+			return nil
+		default:
+		}
+	}
 }
 
 // convertAfter checks that a conversion works as before.
@@ -200,20 +210,25 @@ func (s *suite) failing(ctx context.Context, call string, patience time.Duration
 	return nil
 }
 
-// skew calls the plugin as a host that speaks another version of the protocol.
+// skew calls the plugin as hosts that speak other versions of the protocol.
 func (s *suite) skew(ctx context.Context) {
-	p := s.o.Process.Skewed
-	if p == nil {
-		return
+	if p := s.o.Process.Skewed; p != nil {
+		const call = "Describe, by a host of other versions of the protocol"
+		_, err := ask(ctx, s, call, p.Describe)
+		switch {
+		case errors.Is(err, errFaulty):
+		case err == nil:
+			s.find(RuleSkew, call, "it did not fail")
+		case fault.Hint(err) == "":
+			s.find(RuleSkew, call, "the error does not say what to do: %w", err)
+		}
 	}
-	const call = "Describe, by a host of another version of the protocol"
-	_, err := ask(ctx, s, call, p.Describe)
-	switch {
-	case errors.Is(err, errFaulty):
-	case err == nil:
-		s.find(RuleSkew, call, "it did not fail")
-	case fault.Hint(err) == "":
-		s.find(RuleSkew, call, "the error does not say what to do: %w", err)
+	if p := s.o.Process.Newer; p != nil {
+		const call = "Describe, by a host of a newer version of the protocol, too"
+		about, err := ask(ctx, s, call, p.Describe)
+		if s.works(RuleSkew, call, err) && about != s.about {
+			s.find(RuleSkew, call, "it said %+v, to others %+v", about, s.about)
+		}
 	}
 }
 

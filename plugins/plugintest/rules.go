@@ -97,7 +97,8 @@ const (
 	RuleCrash Rule = "crash"
 	// RuleHang: a process that hangs fails its calls, cancelled or not, and the next call works.
 	RuleHang Rule = "hang"
-	// RuleSkew: a host that speaks another version of the protocol says so.
+	// RuleSkew: a plugin claims to speak no version of the protocol but its own, and speaks
+	// that one with a host that offers a newer one, too.
 	RuleSkew Rule = "version-skew"
 )
 

@@ -119,7 +119,7 @@ func (s *suite) gateTogether(ctx context.Context) {
 		return
 	}
 	const call = "Gate, with other calls"
-	ref, err := s.reference(ctx, call, s.o.Reference)
+	ref, err := s.reference(ctx, call, s.info, s.o.Reference)
 	if s.works(RuleTogether, call, err) && !reflect.DeepEqual(ref, s.gated) {
 		s.find(RuleTogether, call, "the reference values are others than alone")
 	}

@@ -54,6 +54,12 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 					return nil
 				})
 			}}},
+			"gate": {plugin: wrong{gate: func(ctx context.Context, req zoo.GateRequest) (*zoo.Reference, error) {
+				if req.Dir != "" && req.Pack.Manifest.Plugin != id {
+					return nil, fault.ErrIntegrity
+				}
+				return sound{}.Gate(ctx, req)
+			}}},
 		},
 		plugintest.RuleReturns: {"run": {
 			plugin: wrong{run: func(context.Context, zoo.RunRequest) (*program.Program, error) { select {} }},
@@ -301,6 +307,13 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			"the configuration": {plugin: wrong{run: func(ctx context.Context, req zoo.RunRequest) (*program.Program, error) {
 				return sound{}.Run(ctx, zoo.RunRequest{Pack: zoo.PackInfo{Manifest: req.Pack.Manifest, Config: fmt.Appendf(nil, `{"vocab":%d,"cols":%d}`, vocab, cols)}})
 			}}},
+			"another version": {plugin: wrong{run: func(ctx context.Context, req zoo.RunRequest) (*program.Program, error) {
+				p, err := sound{}.Run(ctx, req)
+				if err == nil && req.Pack.Manifest.Plugin.Version != id.Version {
+					p.Ops = nil
+				}
+				return p, err
+			}}},
 			"numbers": {plugin: wrong{run: func(ctx context.Context, req zoo.RunRequest) (*program.Program, error) {
 				p, err := sound{}.Run(ctx, req)
 				if c, bad := parseConfig(req.Pack.Config); bad == nil && err != nil && req.Pack.Manifest != nil && len(req.Pack.Manifest.Tensors) == len(tensors) {
@@ -399,7 +412,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 					select {}
 				}
 				return err
-			}}, change: func(o *plugintest.Options) { o.Prompt = time.Second }},
+			}}, change: func(o *plugintest.Options) { o.Prompt = 4 * time.Second }},
 			"a pack is left": {plugin: wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
 				err := convert(context.WithoutCancel(ctx), id, req, nil)
 				return errors.Join(err, context.Cause(ctx))
@@ -420,14 +433,27 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 				return err
 			}}},
 		},
-		plugintest.RuleCrash: {"nothing is killed": {plugin: wrong{}, change: func(o *plugintest.Options) {
-			o.Process = &plugintest.Process{Kill: func() error { return nil }}
-		}}},
+		plugintest.RuleCrash: {
+			"nothing is killed": {plugin: wrong{}, change: func(o *plugintest.Options) {
+				o.Process = &plugintest.Process{Kill: func() error { return nil }}
+			}},
+			"nothing is killed, without a checkpoint": {plugin: wrong{}, change: func(o *plugintest.Options) {
+				o.Checkpoint, o.Process = "", &plugintest.Process{Kill: func() error { return nil }}
+			}},
+		},
 		plugintest.RuleHang: {"nothing hangs": {plugin: wrong{}, change: func(o *plugintest.Options) {
 			o.Process = &plugintest.Process{Pause: func() error { return nil }}
 		}}},
-		plugintest.RuleSkew: {"accepted": {plugin: wrong{}, change: func(o *plugintest.Options) {
-			o.Process = &plugintest.Process{Skewed: sound{}}
-		}}},
+		plugintest.RuleSkew: {
+			"accepted": {plugin: wrong{}, change: func(o *plugintest.Options) {
+				o.Process = &plugintest.Process{Skewed: sound{}}
+			}},
+			"no hint": {plugin: wrong{}, change: func(o *plugintest.Options) {
+				o.Process = &plugintest.Process{Skewed: wrong{describe: func(context.Context) (zoo.Description, error) { return zoo.Description{}, fault.ErrUsage }}}
+			}},
+			"another with a newer host": {plugin: wrong{}, change: func(o *plugintest.Options) {
+				o.Process = &plugintest.Process{Newer: described(func(d *zoo.Description) { d.Version = "2.0.0" })}
+			}},
+		},
 	}
 }

@@ -229,13 +229,13 @@ func tested(rule plugintest.Rule, part string) bool {
 	}
 	needs := map[plugintest.Rule][]string{
 		plugintest.RuleDescribe: {}, plugintest.RuleDescribeSame: {},
-		plugintest.RuleRequests: {"fetch", "convert", "run", "gate", "estimate"},
-		plugintest.RulePanics:   {"fetch"}, plugintest.RuleFetch: {"fetch"}, plugintest.RuleFetchSame: {"fetch"}, plugintest.RuleFetchPins: {"fetch"},
+		plugintest.RuleRequests: {"fetch", "convert", "run", "gate", "estimate"}, plugintest.RulePanics: {"fetch", "convert", "gate what is broken"},
+		plugintest.RuleFetch: {"fetch"}, plugintest.RuleFetchSame: {"fetch"}, plugintest.RuleFetchPins: {"fetch"},
 		plugintest.RuleFetchEnds: {"fetch"}, plugintest.RuleFetchHostile: {"fetch"}, plugintest.RuleFetchEnough: {"fetch", "convert", "convert again"},
 		plugintest.RuleConvert: {"convert"}, plugintest.RulePack: {"convert"}, plugintest.RuleProgress: {"convert"},
 		plugintest.RuleConvertSame: {"convert", "convert again"}, plugintest.RuleConvertFolder: {"convert", "convert again"},
 		plugintest.RuleCancelled: {"convert", "cancel"}, plugintest.RuleCancel: {"convert", "cancel"}, plugintest.RuleTogether: {"convert", "calls at the same time"},
-		plugintest.RuleCrash: {"crash and hang"}, plugintest.RuleHang: {"crash and hang"}, plugintest.RuleSkew: {"crash and hang"},
+		plugintest.RuleCrash: {"convert", "crash and hang"}, plugintest.RuleHang: {"crash and hang"}, plugintest.RuleSkew: {"crash and hang"},
 	}
 	parts, ok := needs[rule]
 	if !ok {
@@ -282,6 +282,111 @@ func TestWrong(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// unseen lists what a host keeps from its user, so that no suite can see it of a process. A process has a request of its own, too.
+var unseen = map[string]string{
+	"progress/back":                   "progress that goes back is left out",
+	"progress/another total":          "the latest progress is sent now and then",
+	"progress/late":                   "after the end of a call nothing is sent",
+	"progress/at the same time":       "progress is sent one by one",
+	"cancelled-before/fetch":          "the host does not make the call",
+	"cancelled-before/another error":  "the host does not make the call",
+	"cancelled-during/goes on":        "the host waits until the call has ended, if it soon does",
+	"cancelled-during/a pack is left": "the plugin may have been done before it heard of that",
+}
+
+// TestWrongProcesses holds the same plugins to the contract, each in a process of its own.
+func TestWrongProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes under the race detector")
+	}
+	options := soundOptions(t)
+	for rule, trials := range wrongs() {
+		for name, tt := range trials {
+			role := fmt.Sprintf("%s/%s", rule, name)
+			o := options
+			o.Part = func(part string) bool { return tested(rule, part) }
+			if tt.change != nil {
+				tt.change(&o)
+			}
+			if o.Process != nil || unseen[role] != "" || rule == plugintest.RuleRequests {
+				continue
+			}
+			t.Run(role, func(t *testing.T) {
+				t.Parallel()
+				if rule == plugintest.RuleOutside { // which spoils what is shared
+					own := soundOptions(t)
+					o.Checkpoint, o.Reference = own.Checkpoint, own.Reference
+				}
+				o.Dir = t.TempDir()
+				p, process := client(t, role)
+				o.Process = &plugintest.Process{Start: process.Start, Running: process.Running}
+				err := plugintest.Test(t.Context(), p, o)
+				if !finds(err, rule) {
+					t.Errorf("no finding of the rule in %v", err)
+				}
+			})
+		}
+	}
+}
+
+// finds reports whether an error of the suite has a finding of a rule.
+func finds(err error, rule plugintest.Rule) bool {
+	return slices.ContainsFunc(plugintest.Findings(err), func(f *plugintest.Finding) bool { return f.Rule == rule })
+}
+
+// TestWrongPrograms holds programs to the contract that serve a sound plugin and are wrong themselves.
+func TestWrongPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes under the race detector")
+	}
+	options := soundOptions(t)
+	for _, tt := range []struct {
+		role string
+		rule plugintest.Rule
+		only func(p *plugintest.Process) *plugintest.Process
+	}{
+		{"once", plugintest.RuleCrash, func(p *plugintest.Process) *plugintest.Process { return &plugintest.Process{Kill: p.Kill} }},
+		{"once", plugintest.RuleHang, func(p *plugintest.Process) *plugintest.Process { return &plugintest.Process{Pause: p.Pause} }},
+		{"once", plugintest.RuleTogether, func(p *plugintest.Process) *plugintest.Process { return &plugintest.Process{Start: p.Start} }},
+		{"once", plugintest.RuleConvertSame, func(p *plugintest.Process) *plugintest.Process { return &plugintest.Process{Start: p.Start} }},
+		{"parrot", plugintest.RuleSkew, func(p *plugintest.Process) *plugintest.Process { return &plugintest.Process{Skewed: p.Skewed} }},
+		{"narrow", plugintest.RuleSkew, func(p *plugintest.Process) *plugintest.Process { return &plugintest.Process{Newer: p.Newer} }},
+	} {
+		t.Run(fmt.Sprintf("%s/%s", tt.rule, tt.role), func(t *testing.T) {
+			t.Parallel()
+			p, process := client(t, tt.role, markVariable+"="+filepath.Join(t.TempDir(), "mark"))
+			if tt.rule == plugintest.RuleHang && process.Pause == nil {
+				t.Skip("processes cannot be stopped here")
+			}
+			o := options
+			o.Dir, o.Process = t.TempDir(), tt.only(process)
+			o.Part = func(part string) bool { return part == "describe" || part == "crash and hang" || tested(tt.rule, part) }
+			if err := plugintest.Test(t.Context(), p, o); !finds(err, tt.rule) {
+				t.Errorf("no finding of the rule in %v", err)
+			}
+		})
+	}
+}
+
+// TestSoundProcess holds the sound plugin to all rules in a process of its own, with a checkpoint and without.
+func TestSoundProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes under the race detector")
+	}
+	options := soundOptions(t)
+	for name, o := range map[string]plugintest.Options{"with a checkpoint": options, "without": {Backend: options.Backend}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var p zoo.Plugin
+			p, o.Process = client(t, "sound")
+			o.Dir = t.TempDir()
+			if err := plugintest.Test(t.Context(), p, o); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
