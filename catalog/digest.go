@@ -36,12 +36,3 @@ func (d Digest) Hex() string { return strings.TrimPrefix(string(d), digestPrefix
 
 // String returns the digest as written.
 func (d Digest) String() string { return string(d) }
-
-// shorten cuts a value from outside to a length that fits an error message.
-func shorten(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}

@@ -227,7 +227,7 @@ func (l *Lock) check() error {
 	for i := range l.Plugins {
 		p := &l.Plugins[i]
 		if err := p.check(); err != nil {
-			return fmt.Errorf("plugin %q: %w", shorten(p.Name), err)
+			return fmt.Errorf("plugin %q: %w", fault.Shorten(p.Name), err)
 		}
 		if i > 0 && p.LockedVersion == l.Plugins[i-1].LockedVersion {
 			return fmt.Errorf("plugin %q: version %s stands twice", p.Name, p.Version)
@@ -244,7 +244,7 @@ func (l *Lock) check() error {
 			err = fmt.Errorf("its plugin %s %s is not listed", m.Plugin.Name, m.Plugin.Version)
 		}
 		if err != nil {
-			return fmt.Errorf("model %q: %w", shorten(m.Name), err)
+			return fmt.Errorf("model %q: %w", fault.Shorten(m.Name), err)
 		}
 	}
 	return nil
@@ -269,7 +269,7 @@ func (m *LockedModel) check() error {
 	}
 	for key, value := range m.Recipe {
 		if ValidateName(key) != nil || ValidateName(value) != nil {
-			return fmt.Errorf("the setting %q: %q is not made of two names", shorten(key), shorten(value))
+			return fmt.Errorf("the setting %q: %q is not made of two names", fault.Shorten(key), fault.Shorten(value))
 		}
 	}
 	if _, err := ParseDigest(string(m.Pack)); err != nil {
@@ -321,7 +321,7 @@ func (p *LockedPlugin) check() error {
 // checkVersion checks a full semantic version.
 func checkVersion(version string) error {
 	if _, err := semver.StrictNewVersion(version); err != nil || len(version) > maxNameBytes {
-		return fmt.Errorf("the version %q is not a full semantic version such as 1.0.0", shorten(version))
+		return fmt.Errorf("the version %q is not a full semantic version such as 1.0.0", fault.Shorten(version))
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ type wholeNumber int64
 func (n *wholeNumber) UnmarshalYAML(text []byte) error {
 	v, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return fmt.Errorf("%q is no whole number", shorten(string(text)))
+		return fmt.Errorf("%q is no whole number", fault.Shorten(string(text)))
 	}
 	*n = wholeNumber(v)
 	return nil
@@ -144,7 +144,7 @@ func Parse(data []byte) (*Catalog, error) {
 	for i := range doc.Models {
 		m, err := doc.Models[i].model(taken)
 		if err != nil {
-			return nil, locate(fmt.Sprintf("model %q", shorten(doc.Models[i].Name)), err)
+			return nil, locate(fmt.Sprintf("model %q", fault.Shorten(doc.Models[i].Name)), err)
 		}
 		c.Models = append(c.Models, m)
 	}
@@ -168,7 +168,7 @@ func (d *document) plugins() ([]Plugin, error) {
 			err = errors.New("it stands twice")
 		}
 		if err != nil {
-			return nil, locate(fmt.Sprintf("plugin %q", shorten(d.Plugins[i].Name)), err)
+			return nil, locate(fmt.Sprintf("plugin %q", fault.Shorten(d.Plugins[i].Name)), err)
 		}
 		taken[p.Name] = true
 		plugins = append(plugins, p)
@@ -215,7 +215,7 @@ func checkTokens(tokens token.Tokens) error {
 			if t.Type == token.DocumentHeaderType && !started {
 				break
 			}
-			return fmt.Errorf("line %d: %q is not part of a catalog", t.Position.Line, shorten(t.Value))
+			return fmt.Errorf("line %d: %q is not part of a catalog", t.Position.Line, fault.Shorten(t.Value))
 		case token.InvalidType:
 			return fmt.Errorf("line %d: %s", t.Position.Line, t.Error)
 		case token.MappingStartType, token.SequenceStartType:
@@ -302,7 +302,7 @@ func (y *modelYAML) model(taken map[string]string) (Model, error) {
 	for i := range y.Releases {
 		r, err := y.Releases[i].release(y.Name)
 		if err != nil {
-			return Model{}, locate(fmt.Sprintf("release %q", shorten(y.Releases[i].Version)), err)
+			return Model{}, locate(fmt.Sprintf("release %q", fault.Shorten(y.Releases[i].Version)), err)
 		}
 		m.Releases = append(m.Releases, r)
 	}
@@ -329,7 +329,7 @@ func (y *releaseYAML) release(model string) (Release, error) {
 		return Release{}, locate("plugin", err)
 	}
 	if _, err := semver.NewConstraint(y.Plugin.Constraint); err != nil || y.Plugin.Constraint == "" || len(y.Plugin.Constraint) > maxNameBytes {
-		return Release{}, locate("plugin", fmt.Errorf("the constraint %q is not understood", shorten(y.Plugin.Constraint)))
+		return Release{}, locate("plugin", fmt.Errorf("the constraint %q is not understood", fault.Shorten(y.Plugin.Constraint)))
 	}
 	if err := y.Licence.validate(); err != nil {
 		return Release{}, locate("licence", err)
@@ -346,7 +346,7 @@ func (y *releaseYAML) release(model string) (Release, error) {
 	}
 	for key, value := range y.Recipe {
 		if ValidateName(key) != nil || ValidateName(value) != nil {
-			return Release{}, locate("recipe", fmt.Errorf("the setting %q: %q is not made of two names", shorten(key), shorten(value)))
+			return Release{}, locate("recipe", fmt.Errorf("the setting %q: %q is not made of two names", fault.Shorten(key), fault.Shorten(value)))
 		}
 	}
 	var err error
@@ -376,7 +376,7 @@ func (l Licence) validate() error {
 	}
 	u, err := url.Parse(l.URL)
 	if err != nil || u.Scheme != "https" || u.Host == "" || len(l.URL) > maxTextBytes {
-		return fmt.Errorf("%q is no https address", shorten(l.URL))
+		return fmt.Errorf("%q is no https address", fault.Shorten(l.URL))
 	}
 	return nil
 }
@@ -441,7 +441,7 @@ func (f File) validate() error {
 		return invalid("file", f.Path, "the size %d is not 0 to %d", f.SizeBytes, int64(maxSizeBytes))
 	}
 	if f.SHA256 != "" && (len(f.SHA256) != 64 || !isLowerHex(f.SHA256)) {
-		return invalid("file", f.Path, "the sha256 %q is not 64 lower-case hex digits", shorten(f.SHA256))
+		return invalid("file", f.Path, "the sha256 %q is not 64 lower-case hex digits", fault.Shorten(f.SHA256))
 	}
 	return nil
 }

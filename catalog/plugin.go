@@ -16,6 +16,7 @@ import (
 const (
 	maxPlugins  = 1_000
 	maxBinaries = 100
+	// maxProtocol bounds versions of the protocol and of the operations.
 	maxProtocol = 1_000
 	// maxBinaryBytes bounds the program of a plugin.
 	maxBinaryBytes = 4 << 30
@@ -43,6 +44,8 @@ type PluginVersion struct {
 	Version string
 	// Protocol is the version of what hosts and plugins say to each other that it speaks.
 	Protocol int
+	// Operations is the version of the operations of a decoder that its programs are of.
+	Operations int
 	// Binaries has at most one program for an operating system and an architecture.
 	Binaries []Binary
 }
@@ -108,9 +111,10 @@ type pluginYAML struct {
 }
 
 type pluginVersionYAML struct {
-	Version  string       `yaml:"version"`
-	Protocol wholeNumber  `yaml:"protocol"`
-	Binaries []binaryYAML `yaml:"binaries"`
+	Version    string       `yaml:"version"`
+	Protocol   wholeNumber  `yaml:"protocol"`
+	Operations wholeNumber  `yaml:"operations"`
+	Binaries   []binaryYAML `yaml:"binaries"`
 }
 
 type binaryYAML struct {
@@ -139,7 +143,7 @@ func (y *pluginYAML) plugin() (Plugin, error) {
 	for i := range y.Versions {
 		v, err := y.Versions[i].version()
 		if err != nil {
-			return Plugin{}, locate(fmt.Sprintf("version %q", shorten(y.Versions[i].Version)), err)
+			return Plugin{}, locate(fmt.Sprintf("version %q", fault.Shorten(y.Versions[i].Version)), err)
 		}
 		p.Versions = append(p.Versions, v)
 	}
@@ -160,14 +164,16 @@ func (y *pluginVersionYAML) version() (PluginVersion, error) {
 	switch {
 	case y.Protocol < 1 || y.Protocol > maxProtocol:
 		return PluginVersion{}, fmt.Errorf("the protocol %d is not 1 to %d", y.Protocol, maxProtocol)
+	case y.Operations < 1 || y.Operations > maxProtocol:
+		return PluginVersion{}, fmt.Errorf("the version %d of the operations is not 1 to %d", y.Operations, maxProtocol)
 	case len(y.Binaries) == 0 || len(y.Binaries) > maxBinaries:
 		return PluginVersion{}, fmt.Errorf("%d binaries are not 1 to %d", len(y.Binaries), maxBinaries)
 	}
-	v := PluginVersion{Version: y.Version, Protocol: int(y.Protocol)}
+	v := PluginVersion{Version: y.Version, Protocol: int(y.Protocol), Operations: int(y.Operations)}
 	taken := make(map[string]bool)
 	for i := range y.Binaries {
 		b, err := y.Binaries[i].binary()
-		where := fmt.Sprintf("binary %q", shorten(y.Binaries[i].OS+"/"+y.Binaries[i].Arch))
+		where := fmt.Sprintf("binary %q", fault.Shorten(y.Binaries[i].OS+"/"+y.Binaries[i].Arch))
 		if err == nil && taken[b.OS+"/"+b.Arch] {
 			err = errors.New("it stands twice")
 		}

@@ -29,7 +29,7 @@ func (e *InvalidError) Is(target error) bool { return target == fault.ErrUsage }
 
 // invalid makes an InvalidError.
 func invalid(what, value, format string, args ...any) error {
-	return &InvalidError{What: what, Value: shorten(value), Reason: fmt.Sprintf(format, args...)}
+	return &InvalidError{What: what, Value: fault.Shorten(value), Reason: fmt.Sprintf(format, args...)}
 }
 
 // Limits on strings that come from a catalog.

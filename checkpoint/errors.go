@@ -27,7 +27,7 @@ func (e *FormatError) Error() string {
 		fmt.Fprintf(&b, "%q: ", e.File)
 	}
 	if e.Tensor != "" {
-		fmt.Fprintf(&b, "tensor %q: ", shorten(e.Tensor))
+		fmt.Fprintf(&b, "tensor %q: ", fault.Shorten(e.Tensor))
 	}
 	b.WriteString(e.Problem)
 	if e.Err != nil {
@@ -65,7 +65,7 @@ type MissingError struct {
 // Error names the file, and the tensor that was to come from it.
 func (e *MissingError) Error() string {
 	if e.Tensor != "" {
-		return fmt.Sprintf("checkpoint %q has no file %q, which should hold tensor %q", e.Dir, e.File, shorten(e.Tensor))
+		return fmt.Sprintf("checkpoint %q has no file %q, which should hold tensor %q", e.Dir, e.File, fault.Shorten(e.Tensor))
 	}
 	return fmt.Sprintf("checkpoint %q has no file %q", e.Dir, e.File)
 }
@@ -79,13 +79,4 @@ func (e *MissingError) Is(target error) bool { return target == fault.ErrNotFoun
 // Hint says what to do about the missing file.
 func (e *MissingError) Hint() string {
 	return fmt.Sprintf("fetch %q from the model's repository into %s, or give another folder", e.File, e.Dir)
-}
-
-// shorten cuts a name from outside to a length that fits an error message.
-func shorten(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

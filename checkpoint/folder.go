@@ -59,7 +59,7 @@ func openFolder(dir string) (*folder, error) {
 // A file that is not there is fs.ErrNotExist.
 func (f *folder) check(name string) (sizeBytes int64, err error) {
 	if name == "" || name != filepath.Base(name) || !filepath.IsLocal(name) || path.Base(name) != name {
-		return 0, fmt.Errorf("%q is not the name of a file in the checkpoint's folder: %w", shorten(name), fault.ErrIntegrity)
+		return 0, fmt.Errorf("%q is not the name of a file in the checkpoint's folder: %w", fault.Shorten(name), fault.ErrIntegrity)
 	}
 	info, err := f.root.Stat(path.Join(f.prefix, name))
 	switch {

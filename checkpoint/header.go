@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/nlpodyssey/safetensors"
+
+	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
 const (
@@ -165,7 +167,7 @@ func parseHeader(text []byte) (*header, error) {
 func parseMetadata(d *json.Decoder, to map[string]string) error {
 	return eachMember(d, func(key string) error {
 		if _, twice := to[key]; twice {
-			return &FormatError{Problem: fmt.Sprintf("the metadata has %q twice", shorten(key))}
+			return &FormatError{Problem: fmt.Sprintf("the metadata has %q twice", fault.Shorten(key))}
 		}
 		t, err := d.Token()
 		if err != nil {
@@ -173,7 +175,7 @@ func parseMetadata(d *json.Decoder, to map[string]string) error {
 		}
 		s, ok := t.(string)
 		if !ok {
-			return &FormatError{Problem: fmt.Sprintf("the metadata's %q is %v, it should be a string", shorten(key), t)}
+			return &FormatError{Problem: fmt.Sprintf("the metadata's %q is %v, it should be a string", fault.Shorten(key), t)}
 		}
 		to[key] = s
 		return nil
@@ -193,7 +195,7 @@ func parseEntry(d *json.Decoder, name string) (entry, error) {
 	var offsets []int64
 	err := eachMember(d, func(key string) error {
 		if seen[key] {
-			return bad("%q occurs twice", shorten(key))
+			return bad("%q occurs twice", fault.Shorten(key))
 		}
 		seen[key] = true
 		switch key {
@@ -204,7 +206,7 @@ func parseEntry(d *json.Decoder, name string) (entry, error) {
 			}
 			s, ok := t.(string)
 			if e.dtype = DType(s); !ok || e.dtype.Size() == 0 {
-				return bad("number type %q is not known", shorten(fmt.Sprint(t)))
+				return bad("number type %q is not known", fault.Shorten(fmt.Sprint(t)))
 			}
 			return nil
 		case "shape":
@@ -227,7 +229,7 @@ func parseEntry(d *json.Decoder, name string) (entry, error) {
 			}
 			return nil
 		}
-		return bad("unknown key %q", shorten(key))
+		return bad("unknown key %q", fault.Shorten(key))
 	})
 	if err != nil {
 		return e, err
@@ -292,7 +294,7 @@ func parseNumbers(d *json.Decoder, most int) ([]int64, error) {
 		}
 		v, err := strconv.ParseInt(n.String(), 10, 64)
 		if err != nil || v < 0 {
-			return nil, fmt.Errorf("%q is not a size", shorten(n.String()))
+			return nil, fmt.Errorf("%q is not a size", fault.Shorten(n.String()))
 		}
 		if len(numbers) == most {
 			return nil, fmt.Errorf("more than %d numbers", most)
@@ -329,7 +331,7 @@ func expect(d *json.Decoder, want json.Delim) error {
 		return err
 	}
 	if t != want {
-		return fmt.Errorf("%q in place of %q", shorten(fmt.Sprint(t)), want.String())
+		return fmt.Errorf("%q in place of %q", fault.Shorten(fmt.Sprint(t)), want.String())
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
 const (
@@ -95,7 +97,7 @@ func parseWeightMap(d *json.Decoder, files map[string]string) error {
 		}
 		file, ok := t.(string)
 		if !ok || !strings.HasSuffix(file, shardSuffix) || strings.ContainsAny(file, `/\:`) || strings.HasPrefix(file, ".") {
-			return &FormatError{Tensor: name, Problem: fmt.Sprintf("%q is not the name of a shard", shorten(fmt.Sprint(t)))}
+			return &FormatError{Tensor: name, Problem: fmt.Sprintf("%q is not the name of a shard", fault.Shorten(fmt.Sprint(t)))}
 		}
 		shards[file] = true
 		if len(shards) > maxShards {

@@ -27,10 +27,10 @@ func (e *FormatError) Error() string {
 		fmt.Fprintf(&b, "%q: ", e.File)
 	}
 	if e.Key != "" {
-		fmt.Fprintf(&b, "key %q: ", shorten(e.Key))
+		fmt.Fprintf(&b, "key %q: ", fault.Shorten(e.Key))
 	}
 	if e.Tensor != "" {
-		fmt.Fprintf(&b, "tensor %q: ", shorten(e.Tensor))
+		fmt.Fprintf(&b, "tensor %q: ", fault.Shorten(e.Tensor))
 	}
 	b.WriteString(e.Problem)
 	return b.String()
@@ -64,7 +64,7 @@ func (e *TypeError) Error() string {
 	if e.File != "" {
 		fmt.Fprintf(&b, "%q: ", e.File)
 	}
-	fmt.Fprintf(&b, "tensor %q: numbers of %s are not supported", shorten(e.Tensor), e.Type)
+	fmt.Fprintf(&b, "tensor %q: numbers of %s are not supported", fault.Shorten(e.Tensor), e.Type)
 	return b.String()
 }
 
@@ -97,7 +97,7 @@ func (e *KeyError) Error() string {
 	if e.File != "" {
 		fmt.Fprintf(&b, "%q: ", e.File)
 	}
-	fmt.Fprintf(&b, "key %q: %s", shorten(e.Key), e.Problem)
+	fmt.Fprintf(&b, "key %q: %s", fault.Shorten(e.Key), e.Problem)
 	return b.String()
 }
 
@@ -107,13 +107,4 @@ func (e *KeyError) Is(target error) bool { return target == fault.ErrIntegrity }
 // Hint says which files can be used.
 func (e *KeyError) Hint() string {
 	return "use a file that llama.cpp's converter made of the whole model; projectors, adapters and single shards are not enough"
-}
-
-// shorten cuts a text from outside to a length that fits an error message.
-func shorten(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

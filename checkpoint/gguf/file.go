@@ -238,7 +238,7 @@ func (f *File) place(data []byte, offsets []uint64, alignment uint64) error {
 		case from > uint64(len(data)) || size > uint64(len(data))-from:
 			problem = fmt.Sprintf("it should have %d bytes from byte %d of the data on, the file holds %d: is it truncated?", size, from, len(data))
 		case before != nil && from < end:
-			problem = fmt.Sprintf("it begins at byte %d of the data, within tensor %q, which ends at %d", from, shorten(before.Name), end)
+			problem = fmt.Sprintf("it begins at byte %d of the data, within tensor %q, which ends at %d", from, fault.Shorten(before.Name), end)
 		}
 		if problem != "" {
 			return &FormatError{File: f.Name, Tensor: t.Name, Problem: problem}

@@ -116,7 +116,7 @@ func (t Tensor) Dequantize(dst []float32, row int) error {
 // row returns the data of a row.
 func (t Tensor) row(row int) ([]byte, error) {
 	if row < 0 || row >= t.Rows() {
-		return nil, fmt.Errorf("tensor %q: row %d of %d: %w", shorten(t.Name), row, t.Rows(), fault.ErrUsage)
+		return nil, fmt.Errorf("tensor %q: row %d of %d: %w", fault.Shorten(t.Name), row, t.Rows(), fault.ErrUsage)
 	}
 	return t.Data[row*t.rowBytes():][:t.rowBytes()], nil
 }

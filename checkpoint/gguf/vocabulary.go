@@ -51,7 +51,7 @@ func (f *File) Vocabulary() (*Vocabulary, error) {
 		return nil, err
 	}
 	if kind != sentencePiece {
-		return nil, fault.WithHint(fmt.Errorf("%q: key %q: a vocabulary of the kind %q is not supported, only %q: %w", f.Name, vocabularyKey, shorten(kind), sentencePiece, fault.ErrUsage), "choose a model whose tokenizer is SentencePiece's BPE")
+		return nil, fault.WithHint(fmt.Errorf("%q: key %q: a vocabulary of the kind %q is not supported, only %q: %w", f.Name, vocabularyKey, fault.Shorten(kind), sentencePiece, fault.ErrUsage), "choose a model whose tokenizer is SentencePiece's BPE")
 	}
 	v := &Vocabulary{}
 	if v.Pieces.Texts, err = f.Texts(textsKey); err != nil {

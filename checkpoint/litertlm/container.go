@@ -78,7 +78,7 @@ type Section struct {
 // String names the section in errors.
 func (s Section) String() string {
 	if m := s.Items[ModelTypeKey]; m != "" {
-		return fmt.Sprintf("section %d (%s, %s)", s.Index, s.Type, shorten(m))
+		return fmt.Sprintf("section %d (%s, %s)", s.Index, s.Type, fault.Shorten(m))
 	}
 	return fmt.Sprintf("section %d (%s)", s.Index, s.Type)
 }
@@ -142,7 +142,7 @@ func (f *File) readHeader(data []byte, end int64) error {
 	case fb.err != nil:
 		return bad("", "its header is damaged: %v", fb.err)
 	case twice != "":
-		return bad("", "its header has the key %q twice", shorten(twice))
+		return bad("", "its header has the key %q twice", fault.Shorten(twice))
 	case objects.n == 0:
 		return bad("", "it has no sections")
 	case objects.n > maxSections:
@@ -157,7 +157,7 @@ func (f *File) readHeader(data []byte, end int64) error {
 		case fb.err != nil:
 			return bad("", "its header is damaged: section %d: %v", i, fb.err)
 		case twice != "":
-			return bad(s.String(), "it has the key %q twice", shorten(twice))
+			return bad(s.String(), "it has the key %q twice", fault.Shorten(twice))
 		case from > to:
 			return bad(s.String(), "it should begin at byte %d and end at %d", from, to)
 		case to > uint64(len(data)):

@@ -41,12 +41,3 @@ func (e *FormatError) Hint() string {
 	}
 	return fmt.Sprintf("%q is damaged or incomplete: remove it and fetch it again", e.File)
 }
-
-// shorten cuts a text from outside to a length that fits an error message.
-func shorten(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}

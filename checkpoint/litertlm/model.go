@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
 const (
@@ -259,9 +261,9 @@ func (p *modelParser) model(ctx context.Context, root table) *Model {
 		key, graph := t.text(2), t.number32(4)
 		switch {
 		case int64(graph) >= int64(len(m.Subgraphs)):
-			p.fail("signature %q: subgraph %d of %d", shorten(key), graph, len(m.Subgraphs))
+			p.fail("signature %q: subgraph %d of %d", fault.Shorten(key), graph, len(m.Subgraphs))
 		case seen[key]:
-			p.fail("signature %q occurs twice", shorten(key))
+			p.fail("signature %q occurs twice", fault.Shorten(key))
 		}
 		seen[key] = true
 		m.Signatures = append(m.Signatures, Signature{Key: key, Subgraph: int(graph)})
@@ -372,7 +374,7 @@ func (p *modelParser) tensor(g, i int, t table) Tensor {
 	_, out.Sparse = t.field(6, 4)
 	buffer := t.number32(2)
 	bad := func(format string, args ...any) {
-		p.fail("tensor %d of subgraph %d (%s): %s", i, g, shorten(out.Name), fmt.Sprintf(format, args...))
+		p.fail("tensor %d of subgraph %d (%s): %s", i, g, fault.Shorten(out.Name), fmt.Sprintf(format, args...))
 	}
 	switch {
 	case p.err != nil || p.fb.err != nil:

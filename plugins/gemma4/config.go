@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/zoo-sdk/zoo/checkpoint"
+	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/quant"
 )
 
@@ -385,7 +386,7 @@ func (p *configParser) overrides(c *Config) {
 	// Sorted, so that the first error is the same on every run.
 	seen := make([]bool, len(c.layers))
 	for _, key := range slices.Sorted(maps.Keys(t.PerLayerConfig)) {
-		field := fmt.Sprintf("per_layer_config[%q]", shorten(key))
+		field := fmt.Sprintf("per_layer_config[%q]", fault.Shorten(key))
 		i, err := strconv.Atoi(key) // keys may be padded with zeros
 		if err != nil || i < 0 || i >= len(c.layers) || strings.HasPrefix(key, "+") {
 			p.fail(field, "not the number of one of %d layers", len(c.layers))
@@ -404,13 +405,13 @@ func (p *configParser) overrides(c *Config) {
 func (p *configParser) overrideLayer(field string, l *Layer, values map[string]json.RawMessage, c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		var v *int64
-		at := field + "." + shorten(name)
+		at := field + "." + fault.Shorten(name)
 		if name != "head_dim" && name != "num_key_value_heads" {
 			p.unsupported(at, "present", "absent: layers may differ in head_dim and num_key_value_heads alone")
 			return
 		}
 		if err := json.Unmarshal(values[name], &v); err != nil {
-			p.fail(at, "%q is not a whole number", shorten(string(values[name])))
+			p.fail(at, "%q is not a whole number", fault.Shorten(string(values[name])))
 			return
 		}
 		if name == "head_dim" {

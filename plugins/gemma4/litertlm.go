@@ -411,7 +411,7 @@ func liteFile(names []string) (string, error) {
 		return files[0], nil
 	}
 	slices.Sort(files)
-	return "", fault.WithHint(fmt.Errorf("there are several .litertlm files, %q and %q: %w", shorten(files[0]), shorten(files[1]), fault.ErrUsage),
+	return "", fault.WithHint(fmt.Errorf("there are several .litertlm files, %q and %q: %w", fault.Shorten(files[0]), fault.Shorten(files[1]), fault.ErrUsage),
 		"keep the one that is to be converted in the folder")
 }
 

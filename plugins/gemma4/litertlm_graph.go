@@ -10,6 +10,7 @@ import (
 
 	"github.com/zoo-sdk/zoo/checkpoint"
 	"github.com/zoo-sdk/zoo/checkpoint/litertlm"
+	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
 // liteRole tells a module by a part of the path that its operation has.
@@ -79,7 +80,7 @@ func moduleOf(name string, roles []liteRole) (string, error) {
 				found = layersPrefix + layer[1] + found
 			}
 			if module != "" && module != found {
-				return "", &checkpoint.TensorError{Tensor: shorten(name), Problem: fmt.Sprintf("its name belongs to %s and to %s", fullName(module), fullName(found))}
+				return "", &checkpoint.TensorError{Tensor: fault.Shorten(name), Problem: fmt.Sprintf("its name belongs to %s and to %s", fullName(module), fullName(found))}
 			}
 			module = found
 		}
@@ -148,7 +149,7 @@ func (s *liteRT) readDecoder(ctx context.Context, m *litertlm.Model) error {
 	}
 	for _, n := range unnamed {
 		if n.out != head.in {
-			return &checkpoint.TensorError{Tensor: shorten(n.out.Name), Problem: "a norm of the decoder whose name is not known"}
+			return &checkpoint.TensorError{Tensor: fault.Shorten(n.out.Name), Problem: "a norm of the decoder whose name is not known"}
 		}
 		if err := add(s.norms, "norm", n.weight); err != nil {
 			return err
@@ -164,7 +165,7 @@ type liteNorm struct{ weight, out *litertlm.Tensor }
 func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tensor) error {
 	in, weight := g.input(o, 0), g.input(o, 1)
 	if in == nil || weight == nil {
-		return &checkpoint.TensorError{Tensor: shorten(out.Name), Problem: "a fully connected layer without input or weights"}
+		return &checkpoint.TensorError{Tensor: fault.Shorten(out.Name), Problem: "a fully connected layer without input or weights"}
 	}
 	module, err := moduleOf(weight.Name, linearRoles)
 	if err == nil && module == "" {
@@ -174,7 +175,7 @@ func (s *liteRT) addLinear(g liteGraph, o litertlm.Operator, out *litertlm.Tenso
 		return err
 	}
 	if module == "" {
-		return &checkpoint.TensorError{Tensor: shorten(weight.Name), Problem: "a fully connected layer of the decoder whose name is not known"}
+		return &checkpoint.TensorError{Tensor: fault.Shorten(weight.Name), Problem: "a fully connected layer of the decoder whose name is not known"}
 	}
 	if bias := g.input(o, 2); bias != nil && (len(bias.Data) == 0 || slices.ContainsFunc(bias.Data, func(b byte) bool { return b != 0 })) {
 		return &checkpoint.TensorError{Tensor: fullName(module), Problem: "it has a bias, which the family does not have"}
@@ -211,7 +212,7 @@ func (s *liteRT) addNorm(o litertlm.Operator, n liteNorm, unnamed []liteNorm) ([
 	if err != nil {
 		return nil, err
 	}
-	name := shorten(n.out.Name)
+	name := fault.Shorten(n.out.Name)
 	if module != "" {
 		name = fullName(module)
 	}
@@ -295,7 +296,7 @@ func (s *liteRT) addCaches(g liteGraph, o litertlm.Operator) error {
 		}
 	}
 	if found["k"] == nil || found["v"] == nil || layers["k"] != layers["v"] {
-		return &checkpoint.TensorError{Tensor: shorten(g.output(o).Name), Problem: "an update of caches whose names are not those of one layer's"}
+		return &checkpoint.TensorError{Tensor: fault.Shorten(g.output(o).Name), Problem: "an update of caches whose names are not those of one layer's"}
 	}
 	attn := layersPrefix + layers["k"] + ".self_attn."
 	if err := add(s.caches, attn+"k_cache_scale", found["k"]); err != nil {
@@ -347,7 +348,7 @@ func (s *liteRT) tableOrder(g liteGraph, module string, lookups []int) ([]int, e
 		name, _, _ := strings.Cut(g.input(g.Operators[at], 1).Name, ";")
 		found := tableName.FindStringSubmatch(name)
 		if found == nil {
-			return nil, &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the name of its table %q has no number of a layer", shorten(name))}
+			return nil, &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the name of its table %q has no number of a layer", fault.Shorten(name))}
 		}
 		layer := 0
 		if found[1] != "" {
@@ -357,7 +358,7 @@ func (s *liteRT) tableOrder(g liteGraph, module string, lookups []int) ([]int, e
 			}
 		}
 		if layer >= len(lookups) || seen[layer] {
-			return nil, &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the number in the name of its table %q is that of no layer, or of another table", shorten(name))}
+			return nil, &checkpoint.TensorError{Tensor: fullName(module), Problem: fmt.Sprintf("the number in the name of its table %q is that of no layer, or of another table", fault.Shorten(name))}
 		}
 		seen[layer] = true
 		order[i] = layer

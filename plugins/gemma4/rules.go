@@ -15,6 +15,7 @@ import (
 	"github.com/dlclark/regexp2"
 
 	"github.com/zoo-sdk/zoo/checkpoint"
+	"github.com/zoo-sdk/zoo/internal/fault"
 )
 
 // Bounds of a quantization_config.
@@ -98,7 +99,7 @@ func parseQuantization(data []byte) (*Quantization, error) {
 		return nil, &checkpoint.ConfigError{Field: "quantization_config", Problem: "not the JSON it should be", Err: err}
 	}
 	if m := text(raw.QuantMethod); m != quantMethod {
-		return nil, &checkpoint.UnsupportedError{Field: "quantization_config.quant_method", Got: strconv.Quote(shorten(m)), Want: strconv.Quote(quantMethod)}
+		return nil, &checkpoint.UnsupportedError{Field: "quantization_config.quant_method", Got: strconv.Quote(fault.Shorten(m)), Want: strconv.Quote(quantMethod)}
 	}
 	q := &Quantization{NumBits: 4, QuantizeEmbeddings: raw.QuantizeEmbeddings != nil && *raw.QuantizeEmbeddings}
 	if raw.NumBits != nil {
@@ -148,25 +149,25 @@ func (q *Quantization) parseRules(data []byte) error {
 		pattern, _ := t.(string) // the decoder takes nothing else for a key
 		switch {
 		case seen[pattern]:
-			return bad(nil, "%q occurs twice", shorten(pattern))
+			return bad(nil, "%q occurs twice", fault.Shorten(pattern))
 		case len(q.rules) == maxRules:
 			return bad(nil, "more than %d rules", maxRules)
 		}
 		seen[pattern] = true
 		var options map[string]json.RawMessage
 		if err := d.Decode(&options); err != nil {
-			return bad(err, "the options of %q are not an object", shorten(pattern))
+			return bad(err, "the options of %q are not an object", fault.Shorten(pattern))
 		}
 		bits := q.NumBits
 		for _, name := range slices.Sorted(maps.Keys(options)) {
 			if name != "num_bits" {
-				return &checkpoint.UnsupportedError{Field: fmt.Sprintf("%s[%q].%s", field, shorten(pattern), shorten(name)), Got: "present", Want: "absent: num_bits is the only option"}
+				return &checkpoint.UnsupportedError{Field: fmt.Sprintf("%s[%q].%s", field, fault.Shorten(pattern), fault.Shorten(name)), Got: "present", Want: "absent: num_bits is the only option"}
 			}
 			if err := json.Unmarshal(options[name], &bits); err != nil {
-				return bad(err, "num_bits of %q is not a number", shorten(pattern))
+				return bad(err, "num_bits of %q is not a number", fault.Shorten(pattern))
 			}
 		}
-		if err := checkBits(fmt.Sprintf("%s[%q].num_bits", field, shorten(pattern)), bits); err != nil {
+		if err := checkBits(fmt.Sprintf("%s[%q].num_bits", field, fault.Shorten(pattern)), bits); err != nil {
 			return err
 		}
 		re, err := compilePattern(field, pattern, pattern)
@@ -200,17 +201,8 @@ func compilePattern(field, given, pattern string) (*regexp2.Regexp, error) {
 	// RE2 adds the (?P<name>…) of Python to the backtracking syntax.
 	re, err := regexp2.Compile(pattern, regexp2.RE2)
 	if err != nil {
-		return nil, &checkpoint.ConfigError{Field: field, Problem: fmt.Sprintf("%q is not a pattern that can be read", shorten(given)), Err: err}
+		return nil, &checkpoint.ConfigError{Field: field, Problem: fmt.Sprintf("%q is not a pattern that can be read", fault.Shorten(given)), Err: err}
 	}
 	re.MatchTimeout = patternTimeout
 	return re, nil
-}
-
-// shorten cuts a value from outside to a length that fits an error message.
-func shorten(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

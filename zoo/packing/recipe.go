@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/quant"
@@ -33,7 +32,7 @@ func ParseGrid(recipe map[string]string) (map[string]string, quant.Grid, error) 
 	}
 	grid, err := quant.ParseGrid(name)
 	if err != nil {
-		return nil, "", fault.WithHint(fmt.Errorf("%w: recipe: there is no grid %q", fault.ErrUsage, shorten(name)), "choose q4_0, absmax7 or none")
+		return nil, "", fault.WithHint(fmt.Errorf("%w: recipe: there is no grid %q", fault.ErrUsage, fault.Shorten(name)), "choose q4_0, absmax7 or none")
 	}
 	return map[string]string{GridKey: name}, grid, nil
 }
@@ -45,7 +44,7 @@ func CheckNoGrid(recipe map[string]string) error {
 		return err
 	}
 	if name := recipe[GridKey]; name != "" && name != GridNone {
-		return fault.WithHint(fmt.Errorf("%w: recipe: grid %q is for weights that are floats; those of this checkpoint are taken over as they are", fault.ErrUsage, shorten(name)),
+		return fault.WithHint(fmt.Errorf("%w: recipe: grid %q is for weights that are floats; those of this checkpoint are taken over as they are", fault.ErrUsage, fault.Shorten(name)),
 			`leave the grid out, or give "none"`)
 	}
 	return nil
@@ -55,17 +54,8 @@ func CheckNoGrid(recipe map[string]string) error {
 func checkKeys(recipe map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(recipe)) {
 		if key != GridKey {
-			return fault.WithHint(fmt.Errorf("%w: recipe: %q is not a setting of this conversion", fault.ErrUsage, shorten(key)), `the only one is "grid"`)
+			return fault.WithHint(fmt.Errorf("%w: recipe: %q is not a setting of this conversion", fault.ErrUsage, fault.Shorten(key)), `the only one is "grid"`)
 		}
 	}
 	return nil
-}
-
-// shorten cuts a text from outside to a length that fits an error message.
-func shorten(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
