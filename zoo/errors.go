@@ -168,12 +168,16 @@ func (e *MissingPluginError) Error() string {
 // Is reports whether target is ErrNotFound.
 func (e *MissingPluginError) Is(target error) bool { return target == fault.ErrNotFound }
 
-// Hint says what there is.
+// Hint says what there is, and where one could come from.
 func (e *MissingPluginError) Hint() string {
-	if len(e.Have) == 0 {
-		return fmt.Sprintf("this build has no plugin %[1]s, and none is installed; install it with `zoo plugin install %[1]s` or from a file, or use a version of zoo that has it", e.Name)
+	const elsewhere = "as a file for `zoo plugin install --from FILE`, or in another version of zoo"
+	switch {
+	case len(e.Have) == 0:
+		return fmt.Sprintf("this build has no plugin %s, and none is installed; look for it in a catalog for --catalog, %s", e.Name, elsewhere)
+	case e.Constraint == "*": // so they are all prereleases
+		return fmt.Sprintf("there is %[1]s %[2]s, and a prerelease is taken only where it is named, as in %[1]s@%[3]s", e.Name, strings.Join(e.Have, ", "), e.Have[0])
 	}
-	return fmt.Sprintf("there is %s %s; install a version that satisfies %s, or use a version of zoo that has it", e.Name, strings.Join(e.Have, ", "), e.Constraint)
+	return fmt.Sprintf("there is %s %s; look for one that satisfies %s in a catalog for --catalog, %s", e.Name, strings.Join(e.Have, ", "), e.Constraint, elsewhere)
 }
 
 // NotInstalledError reports a model, or a version of one, that is not in the store.

@@ -13,3 +13,9 @@ func deviceAndInode(_ *os.File, info fs.FileInfo) (device, inode uint64, err err
 	}
 	return 0, 0, nil
 }
+
+// isShared reports whether a file has further names.
+func isShared(_ string, info fs.FileInfo) (bool, error) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink > 1, nil
+}

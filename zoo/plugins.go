@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,7 +23,6 @@ import (
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
 	"github.com/zoo-sdk/zoo/internal/fault"
-	"github.com/zoo-sdk/zoo/internal/filelock"
 )
 
 const (
@@ -78,9 +76,11 @@ type StoredPlugin struct {
 	Problem error
 }
 
-// PluginError reports an installed plugin that is not as it was installed. It matches
-// [ErrIntegrity].
+// PluginError reports an installed plugin that is not as it was installed, which matches
+// [ErrIntegrity], or that may not be read, which matches [ErrNotPermitted].
 type PluginError struct {
+	// Name and Version name the plugin. Version is "" where the versions of the plugin
+	// cannot be listed, and Name, too, where no plugin of the store can.
 	Name, Version string
 	// Err says what is wrong.
 	Err error
@@ -88,14 +88,36 @@ type PluginError struct {
 
 // Error gives the plugin and the reason.
 func (e *PluginError) Error() string {
+	switch {
+	case e.Name == "":
+		return fmt.Sprintf("the installed plugins cannot be listed: %v", e.Err)
+	case e.Version == "":
+		return fmt.Sprintf("the installed versions of plugin %s cannot be listed: %v", e.Name, e.Err)
+	case e.refused():
+		return fmt.Sprintf("plugin %s %s cannot be read: %v", e.Name, e.Version, e.Err)
+	}
 	return fmt.Sprintf("plugin %s %s is damaged: %v", e.Name, e.Version, e.Err)
 }
 
-// Is reports whether target is ErrIntegrity.
-func (e *PluginError) Is(target error) bool { return target == fault.ErrIntegrity }
+// refused reports whether the system does not let the plugin be read.
+func (e *PluginError) refused() bool { return errors.Is(e.Err, fault.ErrNotPermitted) }
 
-// Hint says how to get a sound plugin.
+// Is reports whether target is ErrIntegrity, or ErrNotPermitted if that is the reason.
+func (e *PluginError) Is(target error) bool {
+	if e.refused() {
+		return target == fault.ErrNotPermitted
+	}
+	return target == fault.ErrIntegrity
+}
+
+// Hint says how to get a sound plugin, or at the plugin.
 func (e *PluginError) Hint() string {
+	switch {
+	case e.refused():
+		return fault.Hint(e.Err)
+	case e.Version == "":
+		return "see what lies in the folder " + path.Join(pluginsDir, e.Name) + " of the store; `zoo doctor` says where that is"
+	}
 	return fmt.Sprintf("run `zoo plugin rm %s@%s`, and install it again from where it came", e.Name, e.Version)
 }
 
@@ -114,54 +136,99 @@ func programName(name string) string {
 }
 
 // Plugins returns the plugins in the store, sorted by name, newest first. One that is
-// damaged is among them and says so.
+// damaged is among them and says so, and so does a folder that cannot be listed, as a
+// plugin without a version: that of one plugin, or, without a name either, that of all.
+// What is no folder is none of the store's.
 func (s *Store) Plugins(ctx context.Context) ([]StoredPlugin, error) {
-	names, err := s.readDir(pluginsDir)
+	names, err := s.listPlugins("")
 	if err != nil {
-		return nil, err
+		return []StoredPlugin{unlisted("", err)}, context.Cause(ctx)
 	}
 	var all []StoredPlugin
 	for _, n := range names {
-		if catalog.ValidateName(n.Name()) != nil {
+		if catalog.ValidateName(n) != nil {
 			continue // none of the store's
 		}
-		versions, err := s.readDir(path.Join(pluginsDir, n.Name()))
+		versions, err := s.listPlugins(n)
 		if err != nil {
-			return nil, err
+			all = append(all, unlisted(n, err))
+			continue
 		}
 		for _, v := range versions {
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
 			}
-			if checkRelease(n.Name(), v.Name()) != nil {
+			if checkRelease(n, v) != nil {
 				continue
 			}
-			p := s.plugin(n.Name(), v.Name())
-			if p.Problem != nil && !s.exists(pluginName(n.Name(), v.Name())) {
-				continue // removed meanwhile
+			if p := s.plugin(n, v); p.Problem == nil || !s.isGone(pluginName(n, v)) {
+				all = append(all, p)
 			}
-			all = append(all, p)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b StoredPlugin) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), semver.MustParse(b.Version).Compare(semver.MustParse(a.Version)))
+		if c := cmp.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return semver.MustParse(b.Version).Compare(semver.MustParse(a.Version))
 	})
 	return all, nil
 }
 
+// unlisted stands for a folder of plugins that cannot be listed.
+func unlisted(name string, err error) StoredPlugin {
+	return StoredPlugin{PluginRecord: PluginRecord{Name: name}, Problem: &PluginError{Name: name, Err: err}}
+}
+
+// listPlugins returns the names of the folders in that of all plugins, or in that of the
+// versions of one. A folder that is missing is empty.
+func (s *Store) listPlugins(name string) ([]string, error) {
+	name = path.Join(pluginsDir, name)
+	var names []string
+	err := s.inRoot(func(root *os.Root) error {
+		entries, err := fs.ReadDir(root.FS(), name)
+		for _, e := range entries {
+			if e.IsDir() {
+				names = append(names, e.Name())
+			}
+		}
+		return atomicfile.MapError(s.path(name), err)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return names, err
+}
+
+// isGone reports whether the store has no such file or folder.
+func (s *Store) isGone(name string) bool {
+	return errors.Is(s.inRoot(func(root *os.Root) error {
+		_, err := root.Lstat(name)
+		return err
+	}), fs.ErrNotExist)
+}
+
 // plugin looks at the folder of a plugin's version.
 func (s *Store) plugin(name, version string) StoredPlugin {
-	p := StoredPlugin{Path: s.path(path.Join(pluginName(name, version), programName(name)))}
-	data, err := s.readFile(path.Join(pluginName(name, version), pluginFile), maxPluginFileBytes)
-	if err == nil {
-		err = json.Unmarshal(data, &p.PluginRecord)
-	}
-	if err == nil {
-		err = p.check(name, version)
-	}
-	if err == nil {
-		err = s.checkProgram(&p.PluginRecord)
-	}
+	dir := pluginName(name, version)
+	p := StoredPlugin{Path: s.path(path.Join(dir, programName(name)))}
+	err := s.inRoot(func(root *os.Root) error {
+		data, err := readCapped(root, path.Join(dir, pluginFile), maxPluginFileBytes)
+		if err != nil {
+			return atomicfile.MapError(s.path(path.Join(dir, pluginFile)), err)
+		}
+		if err := json.Unmarshal(data, &p.PluginRecord); err != nil {
+			return err
+		}
+		if err := p.check(name, version); err != nil {
+			return err
+		}
+		info, err := root.Lstat(path.Join(dir, programName(name)))
+		if err != nil {
+			return atomicfile.MapError(p.Path, err)
+		}
+		return p.checkProgram(info)
+	})
 	if err != nil {
 		p.PluginRecord = PluginRecord{Name: name, Version: version}
 		p.Problem = &PluginError{Name: name, Version: version, Err: err}
@@ -196,20 +263,17 @@ func (r *PluginRecord) check(name, version string) error {
 	return nil
 }
 
-// checkProgram makes sure that there is a program of the right size.
-func (s *Store) checkProgram(r *PluginRecord) error {
-	return s.inRoot(func(root *os.Root) error {
-		info, err := root.Lstat(path.Join(pluginName(r.Name, r.Version), programName(r.Name)))
-		switch {
-		case err != nil:
-			return err
-		case !info.Mode().IsRegular():
-			return fmt.Errorf("its program is a %s: %w", kindOf(info), fault.ErrIntegrity)
-		case info.Size() != r.SizeBytes:
-			return fmt.Errorf("its program has %d bytes, not %d: %w", info.Size(), r.SizeBytes, fault.ErrIntegrity)
-		}
-		return nil
-	})
+// checkProgram makes sure that a program is a file of the right size that can be started.
+func (r *PluginRecord) checkProgram(info fs.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("its program is a %s: %w", kindOf(info), fault.ErrIntegrity)
+	case info.Size() != r.SizeBytes:
+		return fmt.Errorf("its program has %d bytes, not %d: %w", info.Size(), r.SizeBytes, fault.ErrIntegrity)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("its program has lost the right to be executed: %w", fault.ErrIntegrity)
+	}
+	return nil
 }
 
 // VerifyPlugin reads the program of an installed plugin through. Errors are a
@@ -222,7 +286,7 @@ func (s *Store) VerifyPlugin(ctx context.Context, p StoredPlugin) error {
 	err := s.inRoot(func(root *os.Root) error {
 		f, err := root.Open(path.Join(pluginName(p.Name, p.Version), programName(p.Name)))
 		if err != nil {
-			return err
+			return atomicfile.MapError(p.Path, err)
 		}
 		_, err = io.Copy(contextHash{ctx, sum}, io.LimitReader(f, p.SizeBytes+1))
 		return errors.Join(err, f.Close())
@@ -251,270 +315,4 @@ func (h contextHash) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return h.w.Write(p)
-}
-
-// PluginLock is the right to install and remove versions of one plugin. Its methods
-// are not safe for concurrent use.
-type PluginLock struct {
-	s    *Store
-	name string
-	file *filelock.Lock
-}
-
-// LockPlugin takes the lock of a plugin; waiting and the errors are as for [Store.Lock].
-// What killed processes have left of it is removed.
-func (s *Store) LockPlugin(ctx context.Context, name string, waiting func()) (*PluginLock, error) {
-	if err := catalog.ValidateName(name); err != nil {
-		return nil, err
-	}
-	if err := catalog.ValidatePath(name); err != nil {
-		return nil, err
-	}
-	file, err := s.acquire(ctx, locksDir+"/.plugin-"+name+".lock", waiting)
-	if err != nil {
-		return nil, err
-	}
-	l := &PluginLock{s: s, name: name, file: file}
-	if _, err := atomicfile.CleanTemps(l.dir(), 0); err != nil {
-		s.logger.Warn("cannot remove what is left over", "file", l.dir(), "err", err)
-	}
-	return l, nil
-}
-
-// dir returns the folder of all versions of the plugin.
-func (l *PluginLock) dir() string { return l.s.path(path.Join(pluginsDir, l.name)) }
-
-// Unlock gives the lock up. A second call does nothing.
-func (l *PluginLock) Unlock() error {
-	if l.file == nil {
-		return nil
-	}
-	err := l.file.Release()
-	l.file = nil
-	return err
-}
-
-// stage creates an empty folder for what is installed. It is the caller's to remove; one
-// that stays is removed by who takes the lock next.
-func (l *PluginLock) stage() (string, error) {
-	if err := l.s.mkdir(path.Join(pluginsDir, l.name)); err != nil {
-		return "", err
-	}
-	return atomicfile.MkdirTemp(l.dir())
-}
-
-// fetchedName returns the name of the folder, in the store, of what has been fetched of a
-// plugin's version.
-func fetchedName(name, version string) string {
-	return path.Join(pluginsDir, name, fetchedDir, version)
-}
-
-// FetchDir returns the folder for the program of a version that has this sha256 while it
-// is fetched, which it creates. What is in it stays from one call to the next, so that a
-// fetch can be resumed, until the version is installed or removed; what is there of the
-// same version under another digest is removed.
-func (l *PluginLock) FetchDir(version, sha256 string) (string, error) {
-	if l.file == nil {
-		return "", errUnlocked
-	}
-	if err := checkRelease(l.name, version); err != nil {
-		return "", err
-	}
-	if _, err := catalog.ParseDigest("sha256:" + sha256); err != nil {
-		return "", err
-	}
-	parent := fetchedName(l.name, version)
-	others, err := l.s.readDir(parent)
-	if err != nil {
-		return "", err
-	}
-	for _, o := range others {
-		if o.Name() == sha256 {
-			continue
-		}
-		if err := l.s.removeTree(path.Join(parent, o.Name()), ""); err != nil {
-			return "", err
-		}
-	}
-	name := path.Join(parent, sha256)
-	return l.s.path(name), l.s.mkdir(name)
-}
-
-// RemoveFetched deletes what has been fetched of a version, if there is anything.
-func (l *PluginLock) RemoveFetched(version string) error {
-	if l.file == nil {
-		return errUnlocked
-	}
-	if err := checkRelease(l.name, version); err != nil {
-		return err
-	}
-	return l.s.removeTree(fetchedName(l.name, version), path.Join(pluginsDir, l.name, fetchedDir))
-}
-
-// FetchedPlugins returns the versions of a plugin, newest first, of which something has
-// been fetched and not installed: what is left of installations that were cut short.
-func (s *Store) FetchedPlugins(name string) ([]string, error) {
-	if err := catalog.ValidateName(name); err != nil {
-		return nil, err
-	}
-	entries, err := s.readDir(path.Join(pluginsDir, name, fetchedDir))
-	if err != nil {
-		return nil, err
-	}
-	var versions []string
-	for _, e := range entries {
-		if checkRelease(name, e.Name()) == nil && s.hasFile(fetchedName(name, e.Name())) {
-			versions = append(versions, e.Name())
-		}
-	}
-	slices.SortFunc(versions, func(a, b string) int { return semver.MustParse(b).Compare(semver.MustParse(a)) })
-	return versions, nil
-}
-
-// hasFile reports whether there is a file below a folder of the store.
-func (s *Store) hasFile(name string) bool {
-	return errors.Is(s.inRoot(func(root *os.Root) error {
-		return fs.WalkDir(root.FS(), name, func(_ string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() {
-				return fs.ErrExist
-			}
-			return err
-		})
-	}), fs.ErrExist)
-}
-
-// Install copies the program at file, whose size and digest the record pins, into the
-// store, where it appears complete, verified and read-only, or not at all. Before that
-// try is called with the path of the copy, which can be run; it completes the record,
-// of which Name, Version, SHA256 and SizeBytes must stand and stay. A sound plugin of
-// the same version and digest stays as it is; another one of the same version is
-// replaced. What was fetched of the version is removed then. A file that is not what the
-// record says is [ErrIntegrity].
-func (l *PluginLock) Install(ctx context.Context, file string, r PluginRecord, try func(path string, r *PluginRecord) error) (*StoredPlugin, error) {
-	if l.file == nil {
-		return nil, errUnlocked
-	}
-	if err := checkRelease(r.Name, r.Version); err != nil {
-		return nil, err
-	}
-	if r.Name != l.name {
-		return nil, fmt.Errorf("install plugin %q under the lock of %q: %w", r.Name, l.name, fault.ErrUsage)
-	}
-	stage, err := l.stage()
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(stage)
-	program := filepath.Join(stage, programName(r.Name))
-	if err := copyProgram(ctx, file, program, &r); err != nil {
-		return nil, err
-	}
-	name, version := r.Name, r.Version
-	if err := try(program, &r); err != nil {
-		return nil, err
-	}
-	r.Installed = time.Now().UTC().Truncate(time.Second)
-	if err := r.check(name, version); err != nil {
-		return nil, fmt.Errorf("plugin %s %s: %w", name, version, err)
-	}
-	data, err := json.MarshalIndent(&r, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("plugin %s %s: %w", name, version, err)
-	}
-	if err := atomicfile.WriteFile(ctx, filepath.Join(stage, pluginFile), append(data, '\n'), atomicfile.Options{}); err != nil {
-		return nil, err
-	}
-	p, err := l.commit(ctx, stage, &r)
-	if err != nil {
-		return nil, err
-	}
-	// What stays costs room and nothing else.
-	if err := l.RemoveFetched(version); err != nil {
-		l.s.logger.Warn("cannot remove what was fetched", "plugin", name, "version", version, "err", err)
-	}
-	return p, nil
-}
-
-// copyProgram copies a program and checks it on the way.
-func copyProgram(ctx context.Context, from, to string, r *PluginRecord) error {
-	f, err := os.Open(from)
-	if err != nil {
-		return atomicfile.MapError(from, err)
-	}
-	defer f.Close()
-	sum := sha256.New()
-	return atomicfile.Write(ctx, to, atomicfile.Options{Perm: 0o755, ReadOnly: true, SizeBytes: r.SizeBytes}, func(w io.Writer) error {
-		n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(f, r.SizeBytes+1))
-		if err != nil {
-			return err
-		}
-		if got := hex.EncodeToString(sum.Sum(nil)); n != r.SizeBytes || got != r.SHA256 {
-			return fault.WithHint(fmt.Errorf("%w: program %q of plugin %s %s has sha256 %s, not %s", fault.ErrIntegrity, from, r.Name, r.Version, got, r.SHA256),
-				"get it again from where it came")
-		}
-		return nil
-	})
-}
-
-// commit moves a complete folder to its place.
-func (l *PluginLock) commit(ctx context.Context, stage string, r *PluginRecord) (*StoredPlugin, error) {
-	final := pluginName(r.Name, r.Version)
-	if l.s.exists(final) {
-		old := l.s.plugin(r.Name, r.Version)
-		if old.Problem == nil && old.SHA256 == r.SHA256 && l.s.VerifyPlugin(ctx, old) == nil {
-			return &old, nil
-		}
-		l.s.step("replace plugin")
-		if err := l.discard(r.Version); err != nil {
-			return nil, err
-		}
-	}
-	l.s.step("plugin")
-	if err := atomicfile.CommitDir(stage, l.s.path(final), atomicfile.DirOptions{ReadOnly: true}); err != nil {
-		return nil, err
-	}
-	p := l.s.plugin(r.Name, r.Version)
-	if p.Problem != nil {
-		return nil, p.Problem
-	}
-	return &p, nil
-}
-
-// discard deletes a version: first it is no longer there, and then its files go.
-func (l *PluginLock) discard(version string) error {
-	trash := path.Join(pluginsDir, l.name, atomicfile.TempName())
-	err := l.s.inRoot(func(root *os.Root) error { return root.Rename(pluginName(l.name, version), trash) })
-	if err != nil {
-		return fmt.Errorf("remove plugin %s %s: %w", l.name, version, err)
-	}
-	if err := atomicfile.SyncDir(l.dir()); err != nil {
-		return err
-	}
-	l.s.step("delete plugin")
-	return l.s.removeTree(trash, "")
-}
-
-// Remove removes a version, damaged or not, and what has been fetched of it. One of which
-// there is nothing is [ErrNotFound].
-func (l *PluginLock) Remove(version string) error {
-	if l.file == nil {
-		return errUnlocked
-	}
-	if err := checkRelease(l.name, version); err != nil {
-		return err
-	}
-	installed := l.s.exists(pluginName(l.name, version))
-	if !installed && !l.s.exists(fetchedName(l.name, version)) {
-		return fault.WithHint(fmt.Errorf("%w: plugin %s %s is not installed", fault.ErrNotFound, l.name, version), "`zoo plugin list` shows what is")
-	}
-	if installed {
-		if err := l.discard(version); err != nil {
-			return err
-		}
-	}
-	if err := l.RemoveFetched(version); err != nil {
-		return err
-	}
-	_ = l.s.inRoot(func(root *os.Root) error { return root.Remove(path.Join(pluginsDir, l.name)) }) // fails unless it is empty
-	return nil
 }

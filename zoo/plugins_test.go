@@ -138,6 +138,17 @@ func TestPluginReplaced(t *testing.T) {
 	if again, err := os.Stat(first.Path); err != nil || !os.SameFile(info, again) {
 		t.Errorf("a sound program was replaced: %v", err)
 	}
+	lock, err := s.LockPlugin(t.Context(), "fam", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	never := func(string, *zoo.PluginRecord) error { return errors.New("it was tried") }
+	if _, err := lock.Install(t.Context(), filepath.Join(t.TempDir(), "none"), pluginRecord("fam", "1.0.0", "one"), never); err != nil {
+		t.Errorf("what is installed was read again: %v", err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Error(err)
+	}
 	overwrite(t, first.Path, "eno")
 	if err := s.VerifyPlugin(t.Context(), *first); !errors.Is(err, zoo.ErrIntegrity) || !strings.Contains(zoo.Hint(err), "zoo plugin rm fam@1.0.0") {
 		t.Errorf("damage: %v, hint %q", err, zoo.Hint(err))
@@ -189,21 +200,22 @@ func TestPluginRefused(t *testing.T) {
 		edit func(r *zoo.PluginRecord)
 		try  func(path string, r *zoo.PluginRecord) error
 		want error
+		text string
 	}{
-		{"digest", func(r *zoo.PluginRecord) { r.SHA256 = strings.Repeat("0", 64) }, none, zoo.ErrIntegrity},
-		{"longer", func(r *zoo.PluginRecord) { r.SizeBytes = 6 }, none, zoo.ErrIntegrity},
-		{"shorter", func(r *zoo.PluginRecord) { r.SizeBytes = 8 }, none, zoo.ErrIntegrity},
-		{"other name", func(r *zoo.PluginRecord) { r.Name = "other" }, none, zoo.ErrUsage},
-		{"name changed", func(*zoo.PluginRecord) {}, func(_ string, r *zoo.PluginRecord) error { r.Version = "2.0.0"; return nil }, zoo.ErrUsage},
-		{"not tried", func(*zoo.PluginRecord) {}, func(string, *zoo.PluginRecord) error { return broken }, broken},
-		{"no protocol", func(r *zoo.PluginRecord) { r.Protocol = 0 }, none, zoo.ErrUsage},
-		{"system", func(r *zoo.PluginRecord) { r.OS = "../x" }, none, zoo.ErrUsage},
-		{"title of lines", func(r *zoo.PluginRecord) { r.Title = "a\nb" }, none, zoo.ErrUsage},
+		{"digest", func(r *zoo.PluginRecord) { r.SHA256 = strings.Repeat("0", 64) }, none, zoo.ErrIntegrity, "has sha256 "},
+		{"longer", func(r *zoo.PluginRecord) { r.SizeBytes = 6 }, none, zoo.ErrIntegrity, "has more than 6 bytes"},
+		{"shorter", func(r *zoo.PluginRecord) { r.SizeBytes = 8 }, none, zoo.ErrIntegrity, "has 7 bytes, not 8"},
+		{"other name", func(r *zoo.PluginRecord) { r.Name = "other" }, none, zoo.ErrUsage, ""},
+		{"name changed", func(*zoo.PluginRecord) {}, func(_ string, r *zoo.PluginRecord) error { r.Version = "2.0.0"; return nil }, zoo.ErrUsage, ""},
+		{"not tried", func(*zoo.PluginRecord) {}, func(string, *zoo.PluginRecord) error { return broken }, broken, ""},
+		{"no protocol", func(r *zoo.PluginRecord) { r.Protocol = 0 }, none, zoo.ErrUsage, ""},
+		{"system", func(r *zoo.PluginRecord) { r.OS = "../x" }, none, zoo.ErrUsage, ""},
+		{"title of lines", func(r *zoo.PluginRecord) { r.Title = "a\nb" }, none, zoo.ErrUsage, ""},
 	}
 	for _, test := range tests {
 		r := pluginRecord("fam", "1.0.0", "program")
 		test.edit(&r)
-		if _, err := lock.Install(t.Context(), file, r, test.try); !errors.Is(err, test.want) {
+		if _, err := lock.Install(t.Context(), file, r, test.try); !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
@@ -219,6 +231,12 @@ func TestPluginRefused(t *testing.T) {
 	}
 	if _, err := lock.FetchDir("1.0.0", strings.Repeat("0", 64)); !errors.Is(err, zoo.ErrUsage) {
 		t.Errorf("a lock that was given up: %v", err)
+	}
+	if _, err := lock.Installed(t.Context(), "1.0.0", strings.Repeat("0", 64)); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("a lock that was given up: %v", err)
+	}
+	if _, err := lock.InstallFetched(t.Context(), "../program", pluginRecord("fam", "1.0.0", "x"), none); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("a path out of the folder: %v", err)
 	}
 }
 
@@ -327,6 +345,135 @@ func TestPluginFetched(t *testing.T) {
 	}
 }
 
+// TestPluginMoved checks that what was fetched is moved to its place, comes back where it
+// cannot be installed, and is copied where somebody else has it, too.
+func TestPluginMoved(t *testing.T) {
+	broken := errors.New("it does not start")
+	tests := map[string]struct {
+		shared bool
+		text   string
+		try    error
+		want   error
+		moved  bool
+	}{
+		"moved":   {false, "program", nil, nil, true},
+		"broken":  {false, "program", broken, broken, false},
+		"damaged": {false, "progrbm", nil, zoo.ErrIntegrity, false},
+		"cut":     {false, "prog", nil, zoo.ErrIntegrity, false},
+		"shared":  {true, "program", nil, nil, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newStore(t)
+			lock, err := s.LockPlugin(t.Context(), "fam", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lock.Unlock()
+			r := pluginRecord("fam", "1.0.0", "program")
+			dir, err := lock.FetchDir(r.Version, r.SHA256)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file, other := filepath.Join(dir, "bin", "program"), filepath.Join(t.TempDir(), "other")
+			if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(test.text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			if test.shared {
+				if err := os.Link(file, other); err != nil {
+					t.Skip(err)
+				}
+			}
+			before, err := os.Stat(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := lock.InstallFetched(t.Context(), "bin/program", r, func(program string, _ *zoo.PluginRecord) error {
+				if info, err := os.Stat(program); err != nil || os.SameFile(info, before) == test.shared || runtime.GOOS != "windows" && info.Mode().Perm()&0o100 == 0 {
+					t.Errorf("tried as %v: %v", info.Mode(), err)
+				}
+				return test.try
+			})
+			if !errors.Is(err, test.want) {
+				t.Fatalf("error %v, want %v", err, test.want)
+			}
+			if err != nil {
+				if data, err := os.ReadFile(file); err != nil || string(data) != test.text {
+					t.Errorf("what was fetched is %q now: %v", data, err)
+				}
+				return
+			}
+			if err := s.VerifyPlugin(t.Context(), *p); err != nil {
+				t.Error(err)
+			}
+			if info, err := os.Stat(p.Path); err != nil || os.SameFile(info, before) != test.moved || runtime.GOOS != "windows" && info.Mode().Perm() != 0o555 {
+				t.Errorf("installed as %v: %v", info.Mode(), err)
+			}
+			if test.shared {
+				if info, err := os.Stat(other); err != nil || info.Mode() != before.Mode() {
+					t.Errorf("the file of somebody else: %v, was %v, %v", info.Mode(), before.Mode(), err)
+				}
+			}
+			if left, err := os.ReadDir(filepath.Join(s.Home(), "plugins", "fam")); err != nil || len(left) != 1 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestPluginsUnlisted checks that what lies among the plugins and is none, or cannot be
+// looked into, keeps nothing else from being listed.
+func TestPluginsUnlisted(t *testing.T) {
+	s, _ := newStore(t)
+	if _, err := installPlugin(s, t.TempDir(), "fam", "1.0.0", "program"); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(s.Home(), "plugins")
+	for _, name := range []string{"bar", "fam/1.0.1", "fam/.DS_Store"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"fam 1.0.0"}, stored(t, s)); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := installPlugin(s, t.TempDir(), "bar", "1.0.0", "program"); !errors.Is(err, zoo.ErrUsage) || !strings.Contains(zoo.Hint(err), "out of the way") {
+		t.Errorf("install where a file lies: %v, hint %q", err, zoo.Hint(err))
+	}
+	problem := func(want error, name, text, hint string) {
+		t.Helper()
+		all, err := s.Plugins(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			if p.Version == "" && p.Name == name {
+				if !errors.Is(p.Problem, want) || !strings.Contains(p.Problem.Error(), text) || !strings.Contains(zoo.Hint(p.Problem), hint) {
+					t.Errorf("problem %v, hint %q", p.Problem, zoo.Hint(p.Problem))
+				}
+				if err := s.VerifyPlugin(t.Context(), p); !errors.Is(err, want) {
+					t.Errorf("verified: %v", err)
+				}
+				return
+			}
+		}
+		t.Errorf("%q is not among %v", name, all)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "closed"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadDir(filepath.Join(dir, "closed")); errors.Is(err, fs.ErrPermission) {
+		problem(zoo.ErrNotPermitted, "closed", "versions of plugin closed cannot be listed", filepath.Join(dir, "closed"))
+		if got := stored(t, s); len(got) != 2 {
+			t.Errorf("listed %v", got)
+		}
+	}
+	if err := errors.Join(os.Rename(dir, dir+"-aside"), os.WriteFile(dir, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	problem(zoo.ErrIntegrity, "", "plugins cannot be listed", "see what lies in the folder plugins")
+}
+
 func TestPluginDamaged(t *testing.T) {
 	s, _ := newStore(t)
 	if _, err := installPlugin(s, t.TempDir(), "whole", "1.0.0", "program"); err != nil {
@@ -343,6 +490,12 @@ func TestPluginDamaged(t *testing.T) {
 			}
 		},
 		"1.0.5": func(_, program string) { _ = errors.Join(os.Remove(program), os.Mkdir(program, 0o700)) },
+		"1.0.6": func(_, program string) {
+			if runtime.GOOS == "windows" {
+				_ = os.Remove(program) // there is no right to be executed
+			}
+			_ = os.Chmod(program, 0o444)
+		},
 	}
 	for version, f := range damage {
 		p, err := installPlugin(s, t.TempDir(), "fam", version, "program")
@@ -357,7 +510,7 @@ func TestPluginDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"fam 1.0.5 damaged", "fam 1.0.4 damaged", "fam 1.0.3 damaged", "fam 1.0.2 damaged", "fam 1.0.1 damaged", "fam 1.0.0 damaged", "whole 1.0.0"}
+	want := []string{"fam 1.0.6 damaged", "fam 1.0.5 damaged", "fam 1.0.4 damaged", "fam 1.0.3 damaged", "fam 1.0.2 damaged", "fam 1.0.1 damaged", "fam 1.0.0 damaged", "whole 1.0.0"}
 	if diff := cmp.Diff(want, stored(t, s)); diff != "" {
 		t.Error(diff)
 	}
@@ -365,7 +518,7 @@ func TestPluginDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range all[:6] {
+	for _, p := range all[:len(damage)] {
 		if err := s.VerifyPlugin(t.Context(), p); !errors.Is(err, zoo.ErrIntegrity) || zoo.Hint(err) == "" {
 			t.Errorf("%s: %v", p.Version, err)
 		}
