@@ -14,7 +14,9 @@
 //
 // A release names a plugin with a version constraint. Plugins that are not built in
 // stand in the catalog, too: a program for each kind of machine, one file on a hub
-// whose size and sha256 are pinned.
+// whose size and sha256 are pinned. The versions of the protocol and of the operations
+// are those of the zoo that it was built with (rpc.Protocol and program.Version), so that
+// a host knows without fetching it whether it can be used.
 //
 //	plugins:
 //	  - name: acme
@@ -23,6 +25,7 @@
 //	    versions:
 //	      - version: 1.0.0
 //	        protocol: 1
+//	        operations: 1
 //	        binaries:
 //	          - os: linux
 //	            arch: amd64

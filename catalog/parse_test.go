@@ -44,6 +44,7 @@ plugins:
     versions:
       - version: 1.1.0
         protocol: 7
+        operations: 3
         binaries:
           - os: linux
             arch: amd64
@@ -73,7 +74,7 @@ func TestParse(t *testing.T) {
 		}},
 	}}, Plugins: []catalog.Plugin{{
 		Name: "p", Title: "A family", Licence: catalog.Licence{SPDX: "MIT", URL: "https://example.com/code"},
-		Versions: []catalog.PluginVersion{{Version: "1.1.0", Protocol: 7, Binaries: []catalog.Binary{
+		Versions: []catalog.PluginVersion{{Version: "1.1.0", Protocol: 7, Operations: 3, Binaries: []catalog.Binary{
 			{OS: "linux", Arch: "amd64", Source: catalog.Source{Kind: catalog.KindHub, Repository: "makers/p", Revision: "v1", Files: []catalog.File{{Path: "bin/p", SizeBytes: 34, SHA256: sum}}}},
 			{OS: "windows", Arch: "amd64", Source: catalog.Source{Kind: catalog.KindHub, Repository: "makers/p", Revision: "v1", Files: []catalog.File{{Path: "bin/p.exe", SizeBytes: 56, SHA256: sum}}}},
 		}}},
@@ -186,6 +187,9 @@ func TestParseRefuses(t *testing.T) {
 		{"plugin version not full", "version: 1.1.0", "version: \"1.1\"", "version"},
 		{"plugin version leaves", "version: 1.1.0", "version: ../1.1.0", "version"},
 		{"plugin protocol missing", "        protocol: 7\n", "", "protocol"},
+		{"plugin operations missing", "        operations: 3\n", "", "operations"},
+		{"plugin operations negative", "operations: 3", "operations: -3", "operations"},
+		{"plugin operations of no host", "operations: 3", "operations: 1001", "operations"},
 		{"plugin protocol a fraction", "protocol: 7", "protocol: 7.5", "whole"},
 		{"plugin system", "os: linux", "os: li/nux", "name"},
 		{"plugin architecture missing", "            arch: amd64\n            source: {kind: hub, repository: makers/p, revision: v1, files: [{path: bin/p,", "            source: {kind: hub, repository: makers/p, revision: v1, files: [{path: bin/p,", "empty"},
@@ -217,7 +221,7 @@ func TestParseRefuses(t *testing.T) {
 		{"plugin twice", minimal + minimal[strings.Index(minimal, "  - name: p\n"):], "twice"},
 		{"plugin version twice", minimal + minimal[strings.Index(minimal, "      - version: 1.1.0"):], "twice"},
 		{"no plugin versions", "schema: 1\nplugins:\n  - name: a\n    title: t\n", "versions"},
-		{"no binaries", "schema: 1\nplugins:\n  - name: a\n    title: t\n    licence: {spdx: MIT, url: \"https://example.com\"}\n    versions: [{version: 1.0.0, protocol: 1}]\n", "binaries"},
+		{"no binaries", "schema: 1\nplugins:\n  - name: a\n    title: t\n    licence: {spdx: MIT, url: \"https://example.com\"}\n    versions: [{version: 1.0.0, protocol: 1, operations: 1}]\n", "binaries"},
 		{"model twice", twice + modelText("a", "2.0.0"), "already"},
 		{"version twice", "schema: 1\nmodels:\n" + modelText("a", "1.0.0", "1.0.0"), "twice"},
 		{"version twice but for the build", "schema: 1\nmodels:\n" + modelText("a", "1.0.0+a", "1.0.0+b"), "twice"},
@@ -335,8 +339,8 @@ func checkPlugin(t *testing.T, c *catalog.Catalog, p catalog.Plugin) {
 	}
 	for _, v := range p.Versions {
 		for _, b := range v.Binaries {
-			if err := b.Source.Validate(); err != nil || v.Protocol < 1 {
-				t.Errorf("accepted plugin %q %q of protocol %d: %v", p.Name, v.Version, v.Protocol, err)
+			if err := b.Source.Validate(); err != nil || v.Protocol < 1 || v.Operations < 1 {
+				t.Errorf("accepted plugin %q %q of protocol %d, operations %d: %v", p.Name, v.Version, v.Protocol, v.Operations, err)
 			}
 			if f := b.File(); f.SizeBytes <= 0 || len(f.SHA256) != 64 {
 				t.Errorf("accepted binary %+v is not pinned", f)

@@ -23,21 +23,31 @@ type Ref struct {
 
 // ParseRef reads "name" or "name@constraint". Letters of the name are folded to
 // lower case. Its error is an [*InvalidError].
-func ParseRef(s string) (Ref, error) {
+func ParseRef(s string) (Ref, error) { return parseRef("model reference", "gemma-4-e2b", s) }
+
+// ParsePluginRef reads "name" or "name@constraint" as [ParseRef] does, and calls it a
+// reference to a plugin in its errors.
+func ParsePluginRef(s string) (PluginRef, error) {
+	r, err := parseRef("plugin reference", "gemma3", s)
+	return PluginRef(r), err
+}
+
+// parseRef is ParseRef of what is called kind, of which example is a name.
+func parseRef(kind, example, s string) (Ref, error) {
 	if len(s) > maxRefBytes {
-		return Ref{}, invalid("model reference", s, "it is longer than %d bytes", maxRefBytes)
+		return Ref{}, invalid(kind, s, "it is longer than %d bytes", maxRefBytes)
 	}
 	name, constraint, versioned := strings.Cut(strings.TrimSpace(s), "@")
 	name = strings.ToLower(name)
 	if err := ValidateName(name); err != nil {
-		return Ref{}, fault.WithHint(fmt.Errorf("model reference %q: %w", s, err), "write a name such as gemma-4-e2b, or gemma-4-e2b@^1 to choose a version")
+		return Ref{}, fault.WithHint(fmt.Errorf("%s %q: %w", kind, s, err), fmt.Sprintf("write a name such as %[1]s, or %[1]s@^1 to choose a version", example))
 	}
 	constraint = strings.TrimSpace(constraint)
 	if !versioned {
 		return Ref{Name: name}, nil
 	}
 	if _, err := semver.NewConstraint(constraint); constraint == "" || err != nil {
-		return Ref{}, fault.WithHint(invalid("model reference", s, "the version constraint %q is not understood", constraint),
+		return Ref{}, fault.WithHint(invalid(kind, s, "the version constraint %q is not understood", constraint),
 			"write a version constraint such as @1.2.0, @^1.2 or '@>=1.0, <2'")
 	}
 	return Ref{Name: name, Constraint: constraint}, nil
@@ -50,3 +60,6 @@ func (r Ref) String() string {
 	}
 	return r.Name + "@" + r.Constraint
 }
+
+// String returns "name" or "name@constraint", which [ParsePluginRef] reads back.
+func (r PluginRef) String() string { return Ref(r).String() }

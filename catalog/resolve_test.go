@@ -55,6 +55,19 @@ func TestParseRef(t *testing.T) {
 	}
 }
 
+func TestParsePluginRef(t *testing.T) {
+	ref, err := catalog.ParsePluginRef("Gemma3@^1.2")
+	if err != nil || ref != (catalog.PluginRef{Name: "gemma3", Constraint: "^1.2"}) || ref.String() != "gemma3@^1.2" {
+		t.Errorf("reference %v, %v", ref, err)
+	}
+	for _, text := range []string{"", "quill@", "quill@newest", "../quill", strings.Repeat("q", 1000)} {
+		_, err := catalog.ParsePluginRef(text)
+		if !errors.Is(err, fault.ErrUsage) || !strings.Contains(err.Error(), "plugin reference") || strings.Contains(fault.Hint(err), "gemma-4-e2b") {
+			t.Errorf("%.20q: %v, hint %q", text, err, fault.Hint(err))
+		}
+	}
+}
+
 func FuzzParseRef(f *testing.F) {
 	for _, s := range []string{"demo", "a@^1.2", "a@>=1.0, <2 || ~3", "@", "a@1.x - 2"} {
 		f.Add(s)

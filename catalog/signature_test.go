@@ -26,6 +26,7 @@ plugins:
     versions:
       - version: 1.0.0
         protocol: 1
+        operations: 1
         binaries:
           - os: linux
             arch: amd64
@@ -36,13 +37,13 @@ plugins:
 	otherKey   = "RWSHIGi5XxtDvhw0L/jY4MwPO7xij9Ux6TP5lMlr9YDL2CcheBPT7wvc"
 	otherID    = "BE431B5FB9682087"
 	signedHash = "untrusted comment: signature from minisign secret key\n" +
-		"RUQoXkikCWkRIWpo07MqY6/3OkYy2fMDTDDI/iGKykvXIyPZYOij8dItG3mE60AHwHL/hdhclAsneHr1UWO0n2ETcFE7zxUR+Ao=\n" +
+		"RUQoXkikCWkRIZ1Re3/KPu+YIGgPKgNlu9EoFPCR0Y1Nb3xEWQ48NmqIsrvqqruBL7Buwwikk11ERMsV7IGPeR9Oar2jZYMjHg0=\n" +
 		"trusted comment: timestamp:1796018556\tfile:catalog.yaml\thashed\n" +
-		"7PNrfBBbEMmF6Tl/v9S95fdRnDX9jSt4rExrd57lJgdC0lBdN2vMAfuuVhvXaU6bqOLvq8zxM3QejevvGxa6Aw==\n"
+		"UxKqy5vAWFlN6ckBFucYa0J0BJymP2wDSpRZmU09ySonuJp/zLqo8McZ1jOx2ageBHZfu1zAzui+q8MmvZJBDQ==\n"
 	signedPlain = "untrusted comment: signature from minisign secret key\n" +
-		"RWQoXkikCWkRIUf9P7f88to+sRHJdl/m879mr9M/oIx7ANHTNKqDFK+Kb+yH9AnVNFdvjrtQkvufp2Ocu0il43RcC1h9zTBBnw8=\n" +
+		"RWQoXkikCWkRIWqrKyNzFJd4iQS5J4ZMJ8qVpkF1rJVeWEwzZnRYqE9d3oz3ef6UnPSJhN8sSuzpJpHQoCZPPi2l0RHRMBY8Eg8=\n" +
 		"trusted comment: timestamp:1796018556\tfile:catalog.yaml\n" +
-		"nTpSOR8QsrSJYI5UWtezN+YaC1yj1GWT8iQWxCHkD04eaMA9ToCU11jUicTexy57mer3HWgP4AaWXTM0oaY7Dw==\n"
+		"S/65kfQ2Zgwxql+jfIA2eLZ3KChE/DY74CSJQOXaVYM2MRVY6+3Y/1dW4KZ66QvjjNAvcx2fiMiy87Cx24hmCA==\n"
 )
 
 // mustKey reads a key.
@@ -97,7 +98,7 @@ func TestParseKey(t *testing.T) {
 		"not base64":  strings.Repeat("*", 56),
 		"algorithm":   "RX" + signerKey[2:],
 		"secret key":  "RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" + strings.Repeat("A", 148),
-		"signature":   "RUQoXkikCWkRIWpo07MqY6/3OkYy2fMDTDDI/iGKykvXIyPZYOij8dItG3mE60AHwHL/hdhclAsneHr1UWO0n2ETcFE7zxUR+Ao=",
+		"signature":   "RUQoXkikCWkRIZ1Re3/KPu+YIGgPKgNlu9EoFPCR0Y1Nb3xEWQ48NmqIsrvqqruBL7Buwwikk11ERMsV7IGPeR9Oar2jZYMjHg0=",
 		"whitespaces": strings.Repeat(" ", 56),
 	} {
 		if k, err := catalog.ParseKey(text); !errors.Is(err, fault.ErrUsage) || !strings.Contains(fault.Hint(err), "minisign.pub") || k != (catalog.Key{}) {

@@ -262,6 +262,7 @@ func TestPluginChoice(t *testing.T) {
 		"tinyfam 3.0.0":      `^catalog, available: .zoo plugin install tinyfam@3.0.0. installs it`,
 		"tinyfam 3.1.0":      `^catalog, unusable: .*not there for`,
 		"tinyfam 3.2.0":      `^catalog, unusable: .*version 99 of the protocol`,
+		"tinyfam 3.3.0":      `^catalog, unusable: .*version 99 of the operations`,
 	} {
 		if !regexp.MustCompile(want).MatchString(got[name]) {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -300,23 +301,24 @@ func TestPluginChoice(t *testing.T) {
 }
 
 // catalogPlugins is a list of plugins for a catalog: one for this machine, one for
-// another, one of another protocol.
+// another, one of another protocol, one of other operations.
 func catalogPlugins(system, arch string) string {
-	version := func(v, system, arch string, protocol int) string {
+	version := func(v, system, arch string, protocol, operations int) string {
 		return fmt.Sprintf(`      - version: %s
         protocol: %d
+        operations: %d
         binaries:
           - os: %s
             arch: %s
             source: {kind: hub, repository: makers/tinyfam, revision: main, files: [{path: bin/tinyfam, size: 7, sha256: "%s"}]}
-`, v, protocol, system, arch, strings.Repeat("0", 64))
+`, v, protocol, operations, system, arch, strings.Repeat("0", 64))
 	}
 	return `plugins:
   - name: tinyfam
     title: A family of tests
     licence: {spdx: MIT, url: "https://example.org/licence"}
     versions:
-` + version("3.0.0", system, arch, 1) + version("3.1.0", "plan9", "mips", 1) + version("3.2.0", system, arch, 99)
+` + version("3.0.0", system, arch, 1, 1) + version("3.1.0", "plan9", "mips", 1, 1) + version("3.2.0", system, arch, 99, 1) + version("3.3.0", system, arch, 1, 99)
 }
 
 // TestPluginAdvice checks what is said to a user whose plugin is missing.

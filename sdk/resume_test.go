@@ -97,6 +97,7 @@ func resumeCatalog(t *testing.T, program []byte) []sdk.Option {
     versions:
       - version: 1.0.0
         protocol: 1
+        operations: 1
         binaries:
           - os: %s
             arch: %s

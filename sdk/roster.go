@@ -366,7 +366,7 @@ func offer(models *catalog.Catalog, ref catalog.PluginRef) (catalog.PluginVersio
 		if !constraint.Check(version) {
 			continue
 		}
-		err = unfit(zoo.PluginID{Name: p.Name, Version: v.Version}, runtime.GOOS, runtime.GOARCH, v.Protocol, program.Version)
+		err = unfit(zoo.PluginID{Name: p.Name, Version: v.Version}, runtime.GOOS, runtime.GOARCH, v.Protocol, v.Operations)
 		if err == nil {
 			binary, berr := v.Binary(p.Name)
 			switch {

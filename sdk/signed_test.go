@@ -180,7 +180,7 @@ func TestUnsignedPlugin(t *testing.T) {
 		}
 	}
 	// What could not be installed in any case is said first.
-	for _, ref := range []string{"tinyfam@3.1.0", "tinyfam@3.2.0", "tinyfam@9", "other"} {
+	for _, ref := range []string{"tinyfam@3.1.0", "tinyfam@3.2.0", "tinyfam@3.3.0", "tinyfam@9", "other"} {
 		if _, err := z.InstallPlugin(t.Context(), ref); !errors.Is(err, zoo.ErrNotFound) {
 			t.Errorf("%s: %v", ref, err)
 		}

@@ -77,12 +77,14 @@ plugins:
     versions:
       - version: 1.0.0
         protocol: 1
+        operations: 1
         binaries:
           - os: OS
             arch: ARCH
             source: {kind: hub, repository: makers/tinyfam, revision: main, files: [{path: PATH, size: SIZE, sha256: SHA256}]}
       - version: 1.2.0
         protocol: 1
+        operations: 1
         binaries:
           - os: plan9
             arch: mips
