@@ -100,12 +100,16 @@ func (s *suite) estimate(ctx context.Context) error {
 	call = "Estimate, garbage as a configuration"
 	_, err = estimate(call, zoo.EstimateRequest{Release: unknown, Config: garbage(1000)})
 	s.refused(RuleEstimate, call, err)
-	if s.pack == nil || s.info.Config == nil || s.program == nil {
+	if s.pack == nil || s.program == nil {
 		return nil
 	}
 	call = "Estimate"
-	e, err := estimate(call, zoo.EstimateRequest{Release: s.release(s.sources), Sources: s.sources, Config: s.info.Config})
-	if !s.works(RuleEstimate, call, err) {
+	config, err := s.config()
+	if err != nil {
+		return err
+	}
+	e, err := estimate(call, zoo.EstimateRequest{Release: s.release(s.sources), Sources: s.sources, Config: config})
+	if config == nil && errors.Is(err, fault.ErrNotFound) || !s.works(RuleEstimate, call, err) {
 		return nil
 	}
 	rest := s.pack.SizeBytes()
@@ -126,6 +130,14 @@ func (s *suite) estimate(ctx context.Context) error {
 		s.find(RuleEstimate, call, "the program is not the one that Run returns, constants aside")
 	}
 	return nil
+}
+
+// config returns the config.json of the checkpoint, or nil if it has none.
+func (s *suite) config() ([]byte, error) {
+	if _, ok := byPath(s.sources)[zoo.ConfigFile]; !ok {
+		return nil, nil
+	}
+	return os.ReadFile(filepath.Join(s.o.Checkpoint, zoo.ConfigFile))
 }
 
 // alike reports whether two programs do the same but for the values of constants.

@@ -83,7 +83,8 @@ const (
 
 	// RuleSynthesize: Synthesize refuses unknown models and makes a valid pack, the same each time.
 	RuleSynthesize Rule = "synthesize"
-	// RuleEstimate: Estimate comes close to the pack and tells its program.
+	// RuleEstimate: Estimate comes close to the pack and tells its program, or, where the
+	// checkpoint has no config.json, says that it cannot tell.
 	RuleEstimate Rule = "estimate"
 
 	// RuleCancelled: a call whose context has ended fails with the cause.
