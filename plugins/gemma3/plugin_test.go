@@ -4,25 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/zoo-sdk/zoo/checkpoint/gguf"
 	"github.com/zoo-sdk/zoo/plugins/gemma3"
-	"github.com/zoo-sdk/zoo/plugins/plugintest"
 	"github.com/zoo-sdk/zoo/zoo"
 )
-
-// TestContract holds the plugin to the contract of all plugins, with both kinds of checkpoints.
-func TestContract(t *testing.T) {
-	for name, files := range map[string]map[string][]byte{
-		"gguf":        {"model.gguf": encode(keys(), tensors(like270M...))},
-		"safetensors": safetensors(t, tensors(gguf.BF16), config()),
-	} {
-		t.Run(name, func(t *testing.T) {
-			if err := plugintest.Test(t.Context(), gemma3.New(), plugintest.Options{Checkpoint: folder(t, files), Dir: t.TempDir()}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
 
 // TestGate reads reference values of another model, and none.
 func TestGate(t *testing.T) {
