@@ -7,18 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/internal/fault"
 	"github.com/zoo-sdk/zoo/zoo"
-	"github.com/zoo-sdk/zoo/zoo/packing"
-)
-
-const (
-	// tokenizerShare is about how many bytes of tokenizer.json make one of the compiled
-	// form: from 1.9, of a small one, to 2.3.
-	tokenizerShare = 2
-	// pieceBytes is about the size of a piece in the compiled form.
-	pieceBytes = 56
 )
 
 var _ zoo.Estimator = (*Plugin)(nil)
@@ -53,8 +43,9 @@ func EstimatePack(ctx context.Context, id zoo.PluginID, req zoo.EstimateRequest)
 	if err != nil {
 		return zoo.Estimate{}, err
 	}
+	pack.Plugin, pack.Recipe = id, recipe
 	e := zoo.Estimate{}
-	if e.PackBytes, err = zoo.PlannedBytes(id, recipe, req.Sources, estimateFiles(cfg, req), pack.Planned(), pack.Constants); err != nil {
+	if e.PackBytes, err = pack.EstimateBytes(req, copiedFiles[:], cfg.Text.VocabSize); err != nil {
 		return zoo.Estimate{}, err
 	}
 	if !cfg.TieWordEmbeddings {
@@ -65,24 +56,4 @@ func EstimatePack(ctx context.Context, id zoo.PluginID, req zoo.EstimateRequest)
 	}
 	e.Program, err = Record(pack.Manifest(), cfg)
 	return e, err
-}
-
-// estimateFiles lists the files of a pack beside its weights with about their sizes: 0
-// for small ones of which nothing is known.
-func estimateFiles(cfg *Config, req zoo.EstimateRequest) []catalog.File {
-	size := func(name string) int64 {
-		if i := slices.IndexFunc(req.Sources, func(f catalog.File) bool { return f.Path == name }); i >= 0 {
-			return req.Sources[i].SizeBytes
-		}
-		return 0
-	}
-	var files []catalog.File
-	for _, name := range copiedFiles {
-		files = append(files, catalog.File{Path: name, SizeBytes: size(name)})
-	}
-	compiled := size(packing.TokenizerSource) / tokenizerShare
-	if compiled == 0 {
-		compiled = int64(cfg.Text.VocabSize) * pieceBytes
-	}
-	return append(files, catalog.File{Path: zoo.TokenizerFile, SizeBytes: compiled})
 }

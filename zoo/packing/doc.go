@@ -4,12 +4,14 @@
 // constant memory.
 //
 //	checkpoint.Tensor -> BF16 -> Round(grid) -\
-//	anything else -------> Matrix ------------> Group, NewTable -> Tensor -> Write -> pack
-//	float32 ----------------------------------> NewVector --------/
+//	GGUF, Noise, anything else -> Matrix ------> Group, NewTable -> Tensor -> Write -> pack
+//	float32 -----------------------------------> NewVector --------/
 //
 // Beside that it has what the conversions of most families have in common: the recipe that
 // names a grid ([ParseGrid]), the small files of a pack ([ReadFiles], [Tokenizer]), the
-// sources that make up its identity ([Sources]), and the errors of rounding ([Report]).
+// sources that make up its identity ([Sources]), the errors of rounding ([Report]), what a
+// pack is going to be ([Pack.EstimateBytes]), and packs of random weights ([Noise],
+// [Pack.WriteSynthetic]).
 //
 // Equal matrices give equal bytes, whatever the number of processors.
 package packing

@@ -15,30 +15,41 @@ import (
 // GGUF returns the matrix of a tensor of a GGUF file, which must have two dimensions. Codes
 // are kept as they are, with scales and minimums that are exact: q4_0, q4_1 and q4_k in 4
 // bits, q5_0, q5_1, q5_k, q6_k and q8_0 in 8. BF16 stays, and F16 and F32 are rounded to it,
-// to even, which recovers the numbers of a file that was made of bfloat16. Another type is a
-// *gguf.TypeError; numbers that are not finite come up when their row is read.
+// to even. Of numbers that were bfloat16 once, F32 gives all back, and F16 those that it had
+// room for: of a magnitude from 2^-17 to 65280. Another type is a *gguf.TypeError; numbers
+// that are not finite come up when their row is read.
 func GGUF(name string, t gguf.Tensor) (*Matrix, error) {
 	if len(t.Shape) != 2 {
 		return nil, &checkpoint.TensorError{Tensor: t.Name, Problem: fmt.Sprintf("not a matrix: its shape is %v", t.Shape)}
 	}
-	m := &Matrix{Name: name, Rows: t.Shape[0], Cols: t.Shape[1], RowBytes: int64(len(t.Data) / t.Shape[0])}
-	coding, ok := t.Type.Coding()
+	format, ok := GGUFFormat(t.Type)
 	if !ok {
-		if !slices.Contains(gguf.Decoded(), t.Type) {
-			return nil, &gguf.TypeError{File: t.File, Tensor: t.Name, Type: t.Type}
-		}
-		m.Format, m.Read = quant.BF16, ggufFloats(t)
-		return m, nil
+		return nil, &gguf.TypeError{File: t.File, Tensor: t.Name, Type: t.Type}
 	}
-	m.Format = quant.Format{Bits: 8, Group: coding.Group, Scale: quant.ScaleF32, Minimum: coding.Minimums}
+	m := &Matrix{Name: name, Format: format, Rows: t.Shape[0], Cols: t.Shape[1], RowBytes: int64(len(t.Data) / t.Shape[0])}
+	if format.Codes() {
+		m.Read = ggufCodes(t, format)
+	} else {
+		m.Read = ggufFloats(t)
+	}
+	return m, nil
+}
+
+// GGUFFormat returns the format that [GGUF] keeps numbers of a type in. It is false for types
+// that are not decoded.
+func GGUFFormat(t gguf.Type) (quant.Format, bool) {
+	coding, ok := t.Coding()
+	if !ok {
+		return quant.BF16, slices.Contains(gguf.Decoded(), t)
+	}
+	f := quant.Format{Bits: 8, Group: coding.Group, Scale: quant.ScaleF32, Minimum: coding.Minimums}
 	if coding.High-coding.Low < 16 {
-		m.Bits = 4
+		f.Bits = 4
 	}
 	if coding.HalfScales && !coding.Minimums {
-		m.Scale = quant.ScaleF16
+		f.Scale = quant.ScaleF16
 	}
-	m.Read = ggufCodes(t, m.Format)
-	return m, nil
+	return f, true
 }
 
 // ggufCodes returns what reads rows of codes in a format.

@@ -1,19 +1,46 @@
-package gemma4
+package packing
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"maps"
+
+	"github.com/zoo-sdk/zoo/tokenizer"
+	"github.com/zoo-sdk/zoo/zoo"
 )
 
-// Ids of the markers in the tokenizer of a synthetic pack, as the official models have them.
+// Ids of the markers in the tokenizer of a synthetic pack.
 const (
 	syntheticPad = 0
 	syntheticEOS = 1
 	syntheticBOS = 2
 )
 
-// syntheticMarkers are the first pieces.
+// syntheticMarkers are its first pieces.
 var syntheticMarkers = [...]string{syntheticPad: "<pad>", syntheticEOS: "<eos>", syntheticBOS: "<bos>", 3: "<unk>"}
+
+// WriteSynthetic writes the pack as a zoo.Synthesizer does, whose tensors are those of
+// [Noise]: its recipe says that the weights are random, and its files are the given
+// config.json, a made-up tokenizer with so many pieces, and what belongs to that.
+func (p *Pack) WriteSynthetic(ctx context.Context, req zoo.SynthesizeRequest, config []byte, pieces int) error {
+	made := *p
+	made.Recipe = map[string]string{zoo.RecipeWeights: zoo.RandomWeights}
+	maps.Copy(made.Recipe, p.Recipe)
+	compiled, err := tokenizer.Compile(syntheticTokenizer(pieces))
+	if err != nil {
+		return fmt.Errorf("tokenizer of a synthetic pack: %w", err)
+	}
+	made.Files = map[string][]byte{
+		zoo.ConfigFile:          config,
+		zoo.GenerationFile:      fmt.Appendf(nil, `{"bos_token_id":%d,"eos_token_id":%d,"pad_token_id":%d}`, syntheticBOS, syntheticEOS, syntheticPad),
+		zoo.TokenizerConfigFile: fmt.Appendf(nil, `{"bos_token":%q,"eos_token":%q}`, syntheticMarkers[syntheticBOS], syntheticMarkers[syntheticEOS]),
+		zoo.TokenizerFile:       compiled,
+	}
+	m := NewMeter(req.Progress)
+	m.Expect(made.SourceBytes())
+	return made.Write(ctx, req.Dir, m)
+}
 
 // syntheticTokenizer returns a tokenizer.json with n pieces or a few more: markers,
 // all bytes, the characters of ASCII, and made-up words. Without merges a text becomes
