@@ -27,11 +27,7 @@ var (
 // Fetch names the files of a release that [Convert] reads: a single GGUF file if the release
 // lists one and no safetensors, else safetensors and the small files that belong to them.
 func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
-	var names []string
-	for _, f := range req.Release.Source.Files {
-		names = append(names, f.Path)
-	}
-	name, err := ggufFile(names, "list only the one that is to be converted among the files of the release; a projector (mmproj) is not needed")
+	name, err := releasedFile(req.Release)
 	if err != nil {
 		return zoo.FetchPlan{}, err
 	}
@@ -45,6 +41,15 @@ func Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
 		}
 	}
 	return plan, err
+}
+
+// releasedFile returns the name of the GGUF file that a release lists, "" if it is one of safetensors.
+func releasedFile(r catalog.Release) (string, error) {
+	var names []string
+	for _, f := range r.Source.Files {
+		names = append(names, f.Path)
+	}
+	return ggufFile(names, "list only the one that is to be converted among the files of the release; a projector (mmproj) is not needed")
 }
 
 // Convert makes a pack in req.Dir out of a checkpoint, under the name and version of the

@@ -15,10 +15,15 @@ const (
 	Version = "1.0.0"
 )
 
-// Plugin is the family's zoo.Plugin. It is read-only and safe for concurrent use.
+// Plugin is the family's zoo.Plugin, which also is a zoo.Synthesizer and a zoo.Estimator. It is
+// read-only and safe for concurrent use.
 type Plugin struct{}
 
-var _ zoo.Plugin = Plugin{}
+var (
+	_ zoo.Plugin      = Plugin{}
+	_ zoo.Synthesizer = Plugin{}
+	_ zoo.Estimator   = Plugin{}
+)
 
 // New returns the plugin.
 func New() Plugin { return Plugin{} }
@@ -71,4 +76,22 @@ func (Plugin) Run(ctx context.Context, req zoo.RunRequest) (*program.Program, er
 		return nil, err
 	}
 	return Record(req.Pack.Manifest, cfg)
+}
+
+// Synthesize implements zoo.Synthesizer; see the function [Synthesize].
+func (Plugin) Synthesize(ctx context.Context, req zoo.SynthesizeRequest) error {
+	shapes, ok := models()[req.Model]
+	if !ok {
+		return usage(known(), "there are no shapes to make random weights of %q", shorten(req.Model))
+	}
+	return Synthesize(ctx, zoo.PluginID{Name: Name, Version: Version}, shapes, req)
+}
+
+// Estimate implements zoo.Estimator; see [EstimatePack].
+func (Plugin) Estimate(ctx context.Context, req zoo.EstimateRequest) (zoo.Estimate, error) {
+	shapes, err := shapesOf(req)
+	if err != nil {
+		return zoo.Estimate{}, err
+	}
+	return EstimatePack(ctx, zoo.PluginID{Name: Name, Version: Version}, shapes, req)
 }
