@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -80,10 +81,23 @@ func (z *Zoo) CheckPlugin(ctx context.Context, file string, o PluginCheck) (*Plu
 		return nil, err
 	}
 	report := &PluginReport{Name: about.Name, Version: about.Version, Title: about.Title, SHA256: sum, Parts: []string{}, Findings: []PluginFinding{}}
-	start := func(protocols []int, env ...string) *rpc.Client {
-		return rpc.New(rpc.Options{Path: file, SHA256: sum, Env: env, Protocols: protocols, Logger: z.set.logger, HangTimeout: checkHang})
+	start := func(o rpc.Options) *rpc.Client {
+		o.Path, o.SHA256, o.Logger, o.HangTimeout = file, sum, z.set.logger, checkHang
+		return rpc.New(o)
 	}
-	client, skewed, newer := start(nil), start([]int{rpc.Protocol + 1}), start([]int{rpc.Protocol + 1, rpc.Protocol})
+	another := func(o rpc.Options) (zoo.Plugin, func() error, error) {
+		c := start(o)
+		p, err := c.Resolve(ctx)
+		return p, c.Close, err
+	}
+	var confine func(memoryBytes int64) (zoo.Plugin, func() error, error)
+	if runtime.GOOS == "linux" { // elsewhere processes have no such limit
+		confine = func(memoryBytes int64) (zoo.Plugin, func() error, error) {
+			return another(rpc.Options{Limits: rpc.Limits{MemoryBytes: memoryBytes}})
+		}
+	}
+	client, skewed := start(rpc.Options{}), start(rpc.Options{Protocols: []int{rpc.Protocol + 1}})
+	newer := start(rpc.Options{Protocols: []int{rpc.Protocol + 1, rpc.Protocol}})
 	defer client.Close()
 	defer skewed.Close()
 	defer newer.Close()
@@ -102,11 +116,8 @@ func (z *Zoo) CheckPlugin(ctx context.Context, file string, o PluginCheck) (*Plu
 		Checkpoint: o.Checkpoint, Recipe: o.Recipe, Reference: o.Reference, Backend: z.named(checkBackend),
 		Process: &plugintest.Process{
 			Kill: send(os.Kill), Pause: send(pauseSignal), Running: client.Running, Skewed: skewed, Newer: newer,
-			Start: func(env ...string) (zoo.Plugin, func() error, error) {
-				c := start(nil, env...)
-				p, err := c.Resolve(ctx)
-				return p, c.Close, err
-			},
+			Start:   func(env ...string) (zoo.Plugin, func() error, error) { return another(rpc.Options{Env: env}) },
+			Confine: confine,
 		},
 		Part: func(part string) bool {
 			report.Parts = append(report.Parts, part)

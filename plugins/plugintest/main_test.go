@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,9 @@ const (
 
 // roles lists the plugins that the test binary can be, beside those that break a rule.
 func roles() map[string]zoo.Plugin {
-	return map[string]zoo.Plugin{"e2b": gemma4e2b.New(), "e4b": gemma4e4b.New(), "sound": sound{}, "once": sound{}, "parrot": sound{}, "narrow": sound{}}
+	return map[string]zoo.Plugin{
+		"e2b": gemma4e2b.New(), "e4b": gemma4e4b.New(), "sound": sound{}, "once": sound{}, "parrot": sound{}, "narrow": sound{}, "reader": reader(),
+	}
 }
 
 // TestMain runs the tests, or is a plugin that they start.
@@ -89,15 +92,14 @@ func client(t testing.TB, role string, env ...string) (zoo.Plugin, *plugintest.P
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := func(protocols []int, more ...string) *rpc.Client {
-		c := rpc.New(rpc.Options{
-			Path: path, Env: slices.Concat(env, more, []string{roleVariable + "=" + role, "GORACE=atexit_sleep_ms=0"}), Protocols: protocols,
-			Logger: slog.New(slog.DiscardHandler), HangTimeout: 2 * time.Second,
-		})
+	start := func(o rpc.Options) *rpc.Client {
+		o.Path, o.Logger, o.HangTimeout = path, slog.New(slog.DiscardHandler), 2*time.Second
+		o.Env = slices.Concat(env, o.Env, []string{roleVariable + "=" + role, "GORACE=atexit_sleep_ms=0"})
+		c := rpc.New(o)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	c := start(nil)
+	c := start(rpc.Options{})
 	signal := func(s os.Signal) func() error {
 		if s == nil {
 			return nil
@@ -109,14 +111,22 @@ func client(t testing.TB, role string, env ...string) (zoo.Plugin, *plugintest.P
 			return nil
 		}
 	}
+	another := func(o rpc.Options) (zoo.Plugin, func() error, error) {
+		c := start(o)
+		p, err := c.Resolve(t.Context())
+		return p, c.Close, err
+	}
+	var confine func(memoryBytes int64) (zoo.Plugin, func() error, error)
+	if runtime.GOOS == "linux" {
+		confine = func(memoryBytes int64) (zoo.Plugin, func() error, error) {
+			return another(rpc.Options{Limits: rpc.Limits{MemoryBytes: memoryBytes}})
+		}
+	}
 	return c, &plugintest.Process{
 		Kill: signal(os.Kill), Pause: signal(pause), Running: c.Running,
-		Start: func(env ...string) (zoo.Plugin, func() error, error) {
-			c := start(nil, env...)
-			p, err := c.Resolve(t.Context())
-			return p, c.Close, err
-		},
-		Skewed: start([]int{rpc.Protocol + 1}), Newer: start([]int{rpc.Protocol + 1, rpc.Protocol}),
+		Start:   func(env ...string) (zoo.Plugin, func() error, error) { return another(rpc.Options{Env: env}) },
+		Confine: confine,
+		Skewed:  start(rpc.Options{Protocols: []int{rpc.Protocol + 1}}), Newer: start(rpc.Options{Protocols: []int{rpc.Protocol + 1, rpc.Protocol}}),
 	}
 }
 

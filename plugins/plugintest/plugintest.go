@@ -62,6 +62,10 @@ type Process struct {
 	// environment, "NAME=value", and what closes it, which is called even after an
 	// error unless it is nil. A Start that is nil leaves that out.
 	Start func(env ...string) (zoo.Plugin, func() error, error)
+	// Confine returns the same plugin in another process that gets no more memory than
+	// this, or ends, and what closes it, as Start does; nil leaves out what needs it,
+	// which is whether Fetch reads huge files.
+	Confine func(memoryBytes int64) (zoo.Plugin, func() error, error)
 	// Skewed is the plugin as a host sees it that speaks only versions of the protocol
 	// that the plugin cannot know, and Newer as one that speaks such a version, too; nil
 	// leaves that out.
@@ -353,6 +357,11 @@ type Blame interface {
 	Panicked() bool
 }
 
+// hasKind reports whether an error is of a kind, or none.
+func hasKind(err error) bool {
+	return err == nil || slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) })
+}
+
 // judge checks that an error is of a kind. An answer that the host had to refuse breaks the rule.
 func (s *suite) judge(rule Rule, call string, err error) {
 	if errors.Is(err, errFaulty) {
@@ -362,7 +371,7 @@ func (s *suite) judge(rule Rule, call string, err error) {
 		s.find(rule, call, "%w", err)
 		return
 	}
-	if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
+	if !hasKind(err) {
 		s.find(RuleErrors, call, "the error matches none of the sentinels of package zoo: %w", err)
 	}
 }

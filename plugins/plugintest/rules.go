@@ -42,7 +42,8 @@ const (
 	// RuleFetchEnough: what Fetch asks for is enough for Convert.
 	RuleFetchEnough Rule = "fetch-enough"
 	// RuleFetchHostile: garbage, links, folders, huge and unreadable files in the folder
-	// give a valid plan or an error, links out of it are not followed, and nothing huge is read.
+	// give a valid plan or an error, links out of it are not followed, and nothing huge is
+	// read, which is seen in the memory that it takes.
 	RuleFetchHostile Rule = "fetch-hostile-folder"
 
 	// RuleConvert: the checkpoint can be converted.
