@@ -147,6 +147,38 @@ func TestBuiltinModels(t *testing.T) {
 				Repository: "google/gemma-4-E4B-it-qat-mobile-transformers", Revision: "main", SPDX: "Apache-2.0", Files: 5,
 			},
 		},
+		{
+			[]string{"gemma-3-270m", "gemma3-270m", "gemma-3-270m-it@^1"},
+			facts{
+				Model: "gemma-3-270m", Version: "1.0.0", Plugin: "gemma3", Constraint: "^1", Kind: "hub",
+				Repository: "google/gemma-3-270m-it", Revision: "ac82b4e820549b854eebf28ce6dedaf9fdfa17b3",
+				SPDX: "LicenseRef-Gemma", Pinned: true, Gated: true, Files: 5,
+			},
+		},
+		{
+			[]string{"gemma-3-270m-q4_0", "gemma3-270m-q4_0"},
+			facts{
+				Model: "gemma-3-270m-q4_0", Version: "1.0.0", Plugin: "gemma3", Constraint: "^1", Kind: "hub",
+				Repository: "ggml-org/gemma-3-270m-it-qat-GGUF", Revision: "7dba9faa7cdb58c7dc44b238c7dbb00e391fbf65",
+				SPDX: "LicenseRef-Gemma", Pinned: true, Files: 1, Sums: 1,
+			},
+		},
+		{
+			[]string{"gemma-3-1b", "gemma3-1b", "gemma-3-1b-it"},
+			facts{
+				Model: "gemma-3-1b", Version: "1.0.0", Plugin: "gemma3", Constraint: "^1", Kind: "hub",
+				Repository: "google/gemma-3-1b-it", Revision: "dcc83ea841ab6100d6b47a070329e1ba4cf78752",
+				SPDX: "LicenseRef-Gemma", Pinned: true, Gated: true, Files: 5, Sums: 3,
+			},
+		},
+		{
+			[]string{"gemma-3-1b-q4_k_m", "gemma3-1b-q4_k_m"},
+			facts{
+				Model: "gemma-3-1b-q4_k_m", Version: "1.0.0", Plugin: "gemma3", Constraint: "^1", Kind: "hub",
+				Repository: "ggml-org/gemma-3-1b-it-GGUF", Revision: "f9c28bcd85737ffc5aef028638d3341d49869c27",
+				SPDX: "LicenseRef-Gemma", Pinned: true, Files: 1, Sums: 1,
+			},
+		},
 	}
 	if len(c.Models) != len(tests) {
 		t.Errorf("%d models, want %d", len(c.Models), len(tests))

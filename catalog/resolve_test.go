@@ -139,8 +139,8 @@ func TestSuggestions(t *testing.T) {
 		want []string
 	}{
 		{"gema-4-e2b", []string{"gemma-4-e2b", "gemma-4-e4b"}},
-		{"gemma4-e4", []string{"gemma-4-e4b", "gemma-4-e2b"}},
-		{"gemma", []string{"gemma-4-e2b", "gemma-4-e2b-q4_0", "gemma-4-e4b"}},
+		{"gemma4-e4", []string{"gemma-4-e4b", "gemma-4-e2b", "gemma-3-1b"}},
+		{"gemma", []string{"gemma-3-1b", "gemma-3-1b-q4_k_m", "gemma-3-270m"}},
 		{"e2", []string{"gemma-4-e2b", "gemma-4-e4b"}},
 		{"dmo", []string{"demo"}},
 		{"llama-3-70b", nil},
