@@ -34,7 +34,7 @@ const (
 // roles lists the plugins that the test binary can be, beside those that break a rule.
 func roles() map[string]zoo.Plugin {
 	return map[string]zoo.Plugin{
-		"e2b": gemma4e2b.New(), "e4b": gemma4e4b.New(), "sound": sound{}, "once": sound{}, "parrot": sound{}, "narrow": sound{}, "reader": reader(),
+		"e2b": gemma4e2b.New(), "e4b": gemma4e4b.New(), "sound": sound{}, "once": sound{}, "parrot": sound{}, "narrow": sound{}, "reader": reader(), "exits": exits(),
 	}
 }
 

@@ -542,6 +542,31 @@ func TestFails(t *testing.T) {
 	}
 }
 
+// exits is sound, but ends its process instead of converting.
+func exits() wrong {
+	return wrong{convert: func(context.Context, zoo.ConvertRequest) error { os.Exit(3); return nil }}
+}
+
+// TestExits looks for findings about kills and hangs of a plugin that makes no long call in which they could fall.
+func TestExits(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
+	o := soundOptions(t)
+	var p zoo.Plugin
+	p, o.Process = client(t, "exits")
+	err := plugintest.Test(t.Context(), p, o)
+	for _, f := range plugintest.Findings(err) {
+		if f.Rule != plugintest.RuleConvert && f.Rule != plugintest.RuleErrors && f.Rule != plugintest.RuleHints {
+			t.Errorf("a finding about something else: %v", f)
+		}
+	}
+	if !finds(err, plugintest.RuleConvert) {
+		t.Errorf("no finding of the rule in %v", err)
+	}
+}
+
 // TestNotStarted has no second process start: that is found, and what there is of it is closed.
 func TestNotStarted(t *testing.T) {
 	o := soundOptions(t)
