@@ -13,7 +13,8 @@
 // and by `zoo plugin check` for a plugin in a process of its own, for which
 // [Options.Process] adds what only processes can do: crash, hang, run out of memory, and
 // speak another version of the protocol. Whether a call changes what it is handed is seen
-// in the same process only, and whether Fetch reads huge files where one can be confined.
+// only in the same process, and of another one whether Fetch reads huge files only where
+// its memory can be limited.
 //
 // What a plugin does in goroutines of its own is out of the suite's reach: a panic there
 // ends the program that runs the suite. Data races are found where the race detector is on.
