@@ -1,6 +1,7 @@
 package program_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -174,17 +175,40 @@ func FuzzMutations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, base byte, plan uint64, script []byte) {
 		r := all[int(base)%len(all)]
 		p := backendtest.Mutate(r.p, script[:min(len(script), 64)])
-		if _, err := trial.Run(t.Context(), p, r.pack, backendtest.TrialPlan(plan)); err != nil {
+		ran, err := trial.Run(t.Context(), p, r.pack, backendtest.TrialPlan(plan))
+		if err != nil {
 			t.Fatal(err)
 		}
+		if ran && plan%16 == 0 {
+			same(t, p)
+		}
 	})
+}
+
+// same encodes a valid program and decodes it.
+func same(t *testing.T, p *program.Program) {
+	t.Helper()
+	data, err := program.Encode(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := program.Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := program.Encode(q); err != nil || !bytes.Equal(again, data) {
+		t.Fatalf("%s becomes %s when it is decoded, %v", data, again, err)
+	}
 }
 
 // TestMutations does what FuzzMutations does, with the same scripts each time.
 func TestMutations(t *testing.T) {
 	all, trial := seeds(t), trial()
 	rng := rand.New(rand.NewPCG(1, 2))
-	const tries = 1500
+	tries := 1500
+	if testing.Short() { // there are no races to find: all is done in turn
+		tries = 150
+	}
 	ran := 0
 	for i := range tries {
 		script := make([]byte, 4*(1+i%3))
@@ -222,7 +246,11 @@ func TestSeeds(t *testing.T) {
 		for _, w := range r.p.Weights {
 			formats[w.Format] = true
 		}
-		for k := range 20 {
+		plans := 20
+		if testing.Short() {
+			plans = 4
+		}
+		for k := range plans {
 			plan := backendtest.TrialPlan(20*i+k) * 7919
 			if k < 2 { // past a ring's wrap
 				plan = plan<<8 | backendtest.LongTrial

@@ -236,6 +236,9 @@ func TestDecodeRefuses(t *testing.T) {
 	if err := p.Validate(); len(err.Error()) > 2000 {
 		t.Errorf("a program with many faults makes an error of %d bytes", len(err.Error()))
 	}
+	if _, err := program.Decode([]byte(`{"version":1,"ops":[` + strings.Repeat("{},", program.MaxObjects) + `{}]}`)); !errors.Is(err, program.ErrProgram) || !strings.Contains(err.Error(), "objects") {
+		t.Errorf("Decode of many empty operations: %v, want ErrProgram about objects", err)
+	}
 	if _, err := program.Decode(make([]byte, program.MaxEncoded+1)); !errors.Is(err, program.ErrProgram) {
 		t.Errorf("Decode of too many bytes: %v, want ErrProgram", err)
 	}

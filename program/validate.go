@@ -18,6 +18,9 @@ import (
 const (
 	// MaxEncoded is the size in bytes of an encoded program.
 	MaxEncoded = 4 << 20
+	// MaxObjects is the number of objects in one: an empty one of three bytes takes a
+	// hundred once it is decoded.
+	MaxObjects = 1 << 18
 	// MaxList is the length of any list of a program.
 	MaxList = 1 << 16
 	// MaxOps is the number of operations: backends may look at all of them for each.
@@ -52,6 +55,9 @@ func Encode(p *Program) ([]byte, error) { return json.Marshal(p) }
 func Decode(data []byte) (*Program, error) {
 	if len(data) > MaxEncoded {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrProgram, len(data), MaxEncoded)
+	}
+	if n := bytes.Count(data, []byte("{")); n > MaxObjects {
+		return nil, fmt.Errorf("%w: %d objects, at most %d", ErrProgram, n, MaxObjects)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
