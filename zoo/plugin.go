@@ -12,7 +12,8 @@ import (
 // folder it may use. The same interface is served in process and, with the same
 // data, from another process; so everything in it is plain data.
 //
-// Methods are safe for concurrent use and hold no state between calls.
+// Methods are safe for concurrent use, hold no state between calls, and change nothing
+// in the requests that they are given.
 type Plugin interface {
 	// Describe tells who the plugin is.
 	Describe(ctx context.Context) (Description, error)
