@@ -63,18 +63,19 @@ func TestBuilder(t *testing.T) {
 func TestGateUpApart(t *testing.T) {
 	codes := quant.Matrix{Format: quant.Int8x32, Layout: quant.Blocks, Rows: 64, Cols: 64}
 	b := program.NewBuilder(map[string]quant.Matrix{"gate": codes, "up": codes, "gate2": codes, "up2": codes}, 64, 64, 64)
-	state, out := b.Buffer("up", 64), b.Buffer("ffn", 64)
+	state, in, out := b.Buffer("up", 64), b.Buffer("in", 64), b.Buffer("ffn", 64)
 	b.Op(program.Op{Embed: &program.Embed{Table: b.Weight("gate"), Out: state, Mul: 1}})
+	b.Op(program.Op{Embed: &program.Embed{Table: b.Weight("gate"), Out: in, Mul: 1}})
 	b.Layer(func() {
-		b.GateUp("both", state, out, program.Projection{Name: "gate"}, program.Projection{Name: "up"})
-		b.GateUp("both2", state, out, program.Projection{Name: "gate2"}, program.Projection{Name: "up2"})
+		b.GateUp("both", in, out, program.Projection{Name: "gate"}, program.Projection{Name: "up"})
+		b.GateUp("both2", in, out, program.Projection{Name: "gate2"}, program.Projection{Name: "up2"})
 	})
 	b.Op(program.Op{Select: &program.Select{Buffers: []program.BufferID{state, out}}})
 	p, err := b.Finish(state, out, b.Buffer("ffn", 64))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(p.Buffers); n != 3 {
+	if n := len(p.Buffers); n != 4 {
 		t.Errorf("%d buffers: %+v", n, p.Buffers)
 	}
 	for i, op := range p.Ops[1:] {
