@@ -69,7 +69,7 @@ func newZoo(set settings, plugins []zoo.Plugin, devices []backends.Backend) (*Zo
 	return &Zoo{
 		set:      set,
 		store:    store,
-		registry: &roster{builtin: registry, store: store, logger: set.logger, catalog: models, lock: lock, clients: make(map[pinned]*rpc.Client)},
+		registry: &roster{builtin: registry, store: store, logger: set.logger, catalog: models, lock: lock, flags: set.hintFlags, clients: make(map[pinned]*rpc.Client)},
 		backends: devices,
 		catalog:  models,
 		lock:     lock,

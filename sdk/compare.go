@@ -120,7 +120,7 @@ func (z *Zoo) openCompared(ctx context.Context, set settings, name string) (s su
 	if err != nil {
 		return subject{}, err
 	}
-	if s.plugin, s.about, err = z.registry.Find(ctx, z.runner(s.record, s.pack.Manifest().Plugin)); err != nil {
+	if s.plugin, s.about, err = z.findRunner(ctx, s.record, s.pack.Manifest().Plugin); err != nil {
 		s.plugin = nil // numbers can be compared without
 	}
 	return s, nil

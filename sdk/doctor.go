@@ -101,7 +101,7 @@ func (z *Zoo) Doctor(ctx context.Context) (*Diagnosis, error) {
 			d.CatalogKey, d.CatalogComment = s.Key.ID(), s.Comment
 		}
 	}
-	plugins, err := z.registry.candidates(ctx)
+	plugins, err := z.verified(ctx)
 	if err != nil {
 		problem(err)
 	}

@@ -183,8 +183,9 @@ type Details struct {
 	// Pack is nil when there is none that can be opened, and PackProblem says why.
 	Pack        *PackDetails `json:"pack,omitempty"`
 	PackProblem string       `json:"pack_problem,omitempty"`
-	// Problem says why this build cannot run the model, or is "".
+	// Problem says why the model cannot be run here, or is "", and Hint what to do about it.
 	Problem string `json:"problem,omitempty"`
+	Hint    string `json:"hint,omitempty"`
 }
 
 // ModelDetails says what a release of a model is.
@@ -293,7 +294,7 @@ func (z *Zoo) Show(ctx context.Context, name string) (*Details, error) {
 	d := &Details{Name: release.Model, Model: z.modelDetails(models, release, t.record)}
 	if t.record == nil {
 		if _, err := z.registry.Describe(ctx, release.Plugin); err != nil {
-			d.Problem = err.Error()
+			d.Problem, d.Hint = err.Error(), fault.Hint(err)
 		}
 		return d, nil
 	}
@@ -394,14 +395,14 @@ func (z *Zoo) describe(ctx context.Context, d *Details, record *zoo.Record, pack
 	if p.Defaults, err = readDefaults(pack); err != nil {
 		d.PackProblem = err.Error()
 	}
-	plugin, _, err := z.registry.Find(ctx, z.runner(record, manifest.Plugin))
+	plugin, _, err := z.findRunner(ctx, record, manifest.Plugin)
 	if err != nil {
-		d.Problem = err.Error()
+		d.Problem, d.Hint = err.Error(), fault.Hint(err)
 		return context.Cause(ctx)
 	}
 	run, err := plugin.Run(ctx, zoo.RunRequest{Pack: pack.Info()})
 	if err != nil {
-		d.Problem = err.Error()
+		d.Problem, d.Hint = err.Error(), fault.Hint(err)
 		return context.Cause(ctx)
 	}
 	p.dimensions(run)

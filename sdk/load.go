@@ -171,7 +171,7 @@ func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t targe
 	if err != nil {
 		return subject{}, err
 	}
-	if s.plugin, s.about, err = z.registry.Find(ctx, z.runner(t.record, s.pack.Manifest().Plugin)); err != nil {
+	if s.plugin, s.about, err = z.findRunner(ctx, t.record, s.pack.Manifest().Plugin); err != nil {
 		return subject{}, errors.Join(fmt.Errorf("%s: %w", s.name, err), s.pack.Close())
 	}
 	return s, nil

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"log/slog"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/download"
@@ -25,6 +26,7 @@ type settings struct {
 	logger      *slog.Logger
 	events      Events
 	discard     bool
+	hintFlags   []string
 
 	backend     string
 	threads     int
@@ -133,6 +135,13 @@ func WithActivations(kind string) Option {
 // "resident" on a GPU, which is slower without them. It makes no difference to any result.
 func WithTables(place string) Option {
 	return func(s *settings) { s.tables = backends.TablePlacement(place) }
+}
+
+// WithHintFlags names flags, with their values, that the commands in hints about plugins
+// repeat after their arguments, such as "--catalog", FILE: those without which the
+// commands would not see what this Zoo sees.
+func WithHintFlags(flags ...string) Option {
+	return func(s *settings) { s.hintFlags = slices.Clone(flags) }
 }
 
 // AllowUngated opens packs, too, that have not passed their gate.

@@ -46,8 +46,10 @@ type Plan struct {
 	// Gate is as in [Entry].
 	Installed bool   `json:"installed"`
 	Gate      string `json:"gate,omitempty"`
-	// Problem says why this build cannot install or run the release, or is "".
+	// Problem says why the release cannot be installed or run here, or is "", and Hint what
+	// to do about it.
 	Problem string `json:"problem,omitempty"`
+	Hint    string `json:"hint,omitempty"`
 
 	Source  PlanSource        `json:"source"`
 	Plugin  PlanPlugin        `json:"plugin"`
@@ -85,7 +87,7 @@ type PlanSource struct {
 type PlanPlugin struct {
 	Name       string `json:"name"`
 	Constraint string `json:"constraint"`
-	// Version is that of this build, "" if it has none that will do.
+	// Version is that of the plugin that is taken, "" if there is none that will do.
 	Version string `json:"version,omitempty"`
 }
 
@@ -263,7 +265,7 @@ func (p *planner) run(ctx context.Context) (err error) {
 		return err
 	}
 	if p.plugin, p.about, err = p.z.registry.Find(ctx, p.release.Plugin); err != nil {
-		p.plan.Problem = err.Error()
+		p.plan.Problem, p.plan.Hint = err.Error(), fault.Hint(err)
 	} else {
 		p.plan.Plugin.Version = p.about.Version
 	}
@@ -330,7 +332,7 @@ func (p *planner) installed(ctx context.Context) (bool, error) {
 		return true, err
 	}
 	if p.program, err = p.plugin.Run(ctx, zoo.RunRequest{Pack: pack.Info()}); err != nil {
-		p.plan.Problem = err.Error()
+		p.plan.Problem, p.plan.Hint = err.Error(), fault.Hint(err)
 	}
 	return true, context.Cause(ctx)
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/zoo-sdk/zoo/internal/atomicfile"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -18,16 +20,11 @@ const programHead = 4096
 
 // checkProgram refuses what is no program for this machine, as far as its first bytes tell.
 func checkProgram(file string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: no file %q", fault.ErrNotFound, file)
-		}
-		return atomicfile.MapError(file, err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	// Before it is opened: nobody need write to the other end of a pipe.
+	info, err := os.Stat(file)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: no file %q", fault.ErrNotFound, file)
 	case err != nil:
 		return atomicfile.MapError(file, err)
 	case !info.Mode().IsRegular():
@@ -35,16 +32,44 @@ func checkProgram(file string) error {
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o111 == 0:
 		return fault.WithHint(fmt.Errorf("%w: %q may not be executed", fault.ErrNotPermitted, file), fmt.Sprintf("if it is the program of a plugin, run `chmod +x %s`", file))
 	}
-	head := make([]byte, programHead)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return atomicfile.MapError(file, err)
+	head, err := readHead(file)
+	if err != nil {
+		return err
 	}
-	if system, arch := platform(head[:n]); system != "" && (system != hostFormat() || arch != runtime.GOARCH) {
+	if system, arch := platform(head); system != "" && !isHost(system, arch) {
 		return fault.WithHint(fmt.Errorf("%w: %q is a program for %s/%s, this is %s/%s", fault.ErrNotFound, file, system, arch, runtime.GOOS, runtime.GOARCH),
 			fmt.Sprintf("build the plugin with GOOS=%s GOARCH=%s", runtime.GOOS, runtime.GOARCH))
 	}
 	return nil
+}
+
+// readHead reads the first bytes of a file.
+func readHead(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, atomicfile.MapError(file, err)
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, programHead))
+	return head, atomicfile.MapError(file, err)
+}
+
+// isHost reports whether a program of the format of a system and for an architecture is
+// for this machine.
+func isHost(system, arch string) bool { return system == hostFormat() && arch == runtime.GOARCH }
+
+// beginnings are what files begin with that systems run. Those of Apple may be for
+// several architectures.
+var beginnings = map[string][]string{
+	"linux":   {"\x7fELF", "#!"},
+	"darwin":  {"\xcf\xfa\xed\xfe", "\xca\xfe\xba\xbe", "\xca\xfe\xba\xbf", "#!"},
+	"windows": {"MZ"},
+}
+
+// beginsAsProgram reports whether a file that begins with these bytes may be a program
+// of this system.
+func beginsAsProgram(head []byte) bool {
+	return slices.ContainsFunc(beginnings[hostFormat()], func(b string) bool { return strings.HasPrefix(string(head), b) })
 }
 
 // hostFormat names the system whose format of programs this one has: all but Windows and

@@ -3,19 +3,14 @@ package sdk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/Masterminds/semver/v3"
 
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/internal/fault"
-	"github.com/zoo-sdk/zoo/plugins/rpc"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
@@ -40,6 +35,8 @@ const (
 
 // PluginEntry is one version of a plugin as [Zoo.Plugins] shows it.
 type PluginEntry struct {
+	// Version is "" where the installed versions of a plugin cannot be listed, and Name,
+	// too, where the installed plugins cannot.
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	// Title is one line for people; "" when it is not known.
@@ -78,6 +75,35 @@ func (z *Zoo) Plugins(ctx context.Context) ([]PluginEntry, error) {
 	if err != nil {
 		return nil, err
 	}
+	list, err := z.verified(ctx)
+	if err != nil {
+		return nil, err
+	}
+	uses, err := z.uses(ctx, models)
+	if err != nil {
+		return nil, err
+	}
+	entries := []PluginEntry{}
+	for i := range list {
+		entries = append(entries, entryOf(list, &list[i], usersOf(uses, list, &list[i])))
+	}
+	for i := range models.Plugins {
+		entries = append(entries, z.registry.offers(models, &models.Plugins[i], list)...)
+	}
+	slices.SortStableFunc(entries, func(a, b PluginEntry) int {
+		if c := cmp.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		if a.Version == "" || b.Version == "" {
+			return cmp.Compare(len(b.Version), len(a.Version)) // last what cannot be listed
+		}
+		return semver.MustParse(b.Version).Compare(semver.MustParse(a.Version))
+	})
+	return entries, context.Cause(ctx)
+}
+
+// verified lists all plugins, of which those that are installed have been read through.
+func (z *Zoo) verified(ctx context.Context) ([]candidate, error) {
 	list, err := z.registry.candidates(ctx)
 	if err != nil {
 		return nil, err
@@ -87,57 +113,47 @@ func (z *Zoo) Plugins(ctx context.Context) ([]PluginEntry, error) {
 			c.problem = z.store.VerifyPlugin(ctx, *c.stored)
 		}
 	}
-	users, err := z.users(ctx, models, list)
-	if err != nil {
-		return nil, err
-	}
-	entries := []PluginEntry{}
-	for i := range list {
-		entries = append(entries, entryOf(list, &list[i], users[i]))
-	}
-	for i := range models.Plugins {
-		entries = append(entries, offers(models, &models.Plugins[i], list)...)
-	}
-	slices.SortStableFunc(entries, func(a, b PluginEntry) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), semver.MustParse(b.Version).Compare(semver.MustParse(a.Version)))
-	})
-	return entries, context.Cause(ctx)
+	return list, context.Cause(ctx)
 }
 
-// users returns the names of the models that take each candidate.
-func (z *Zoo) users(ctx context.Context, models *catalog.Catalog, list []candidate) ([][]string, error) {
-	users := make([][]string, len(list))
-	add := func(model string, ref catalog.PluginRef) {
-		c, err := choose(list, ref, func(*candidate) error { return nil })
-		if err != nil {
-			return
-		}
-		i := slices.IndexFunc(list, func(o candidate) bool { return o.about == c.about && o.stored == c.stored })
-		if !slices.Contains(users[i], model) {
-			users[i] = append(users[i], model)
-		}
-	}
+// use is a model, and what refers to the plugin that it is run with.
+type use struct {
+	model  string
+	record *zoo.Record // nil for a release of the catalog
+	plugin catalog.PluginRef
+}
+
+// uses returns the models of the catalog and those that are installed.
+func (z *Zoo) uses(ctx context.Context, models *catalog.Catalog) ([]use, error) {
+	var uses []use
 	for _, m := range models.Models {
 		if release, err := z.resolveIn(models, catalog.Ref{Name: m.Name}); err == nil {
-			add(m.Name, release.Plugin)
+			uses = append(uses, use{model: m.Name, plugin: release.Plugin})
 		}
 	}
 	records, err := z.store.Installed(ctx)
 	for i := range records {
-		add(records[i].Name(), z.runner(&records[i], records[i].Plugin))
+		r := &records[i]
+		uses = append(uses, use{r.Name(), r, z.runner(r, r.Plugin)})
 	}
-	for _, u := range users {
-		slices.Sort(u)
+	return uses, err
+}
+
+// usersOf returns the names of the models that take a candidate of a list, sorted.
+func usersOf(uses []use, list []candidate, c *candidate) []string {
+	users := []string{}
+	for _, u := range uses {
+		if taken, err := choose(list, u.plugin, anyCandidate); err == nil && taken == c {
+			users = append(users, u.model)
+		}
 	}
-	return users, err
+	slices.Sort(users)
+	return slices.Compact(users)
 }
 
 // entryOf describes a candidate that the models of these names take.
 func entryOf(list []candidate, c *candidate, users []string) PluginEntry {
 	e := PluginEntry{Name: c.about.Name, Version: c.about.Version, Title: c.about.Title, Origin: PluginBuiltIn, Models: users}
-	if e.Models == nil {
-		e.Models = []string{}
-	}
 	if p := c.stored; p != nil {
 		e.Origin, e.Path, e.From = PluginInstalled, p.Path, p.Origin
 		e.SHA256, e.SizeBytes = p.SHA256, p.SizeBytes
@@ -145,12 +161,11 @@ func entryOf(list []candidate, c *candidate, users []string) PluginEntry {
 			e.Time = &p.Installed
 		}
 	}
-	newest, err := choose(list, catalog.PluginRef{Name: c.about.Name}, func(*candidate) error { return nil })
-	isNewest := err == nil && newest.stored == c.stored && newest.about == c.about
+	newest, err := choose(list, catalog.PluginRef{Name: c.about.Name}, anyCandidate)
 	switch {
 	case c.problem != nil:
 		e.State, e.Why = PluginUnusable, c.problem.Error()
-	case isNewest:
+	case err == nil && newest == c:
 		e.State, e.Why = PluginTaken, "the newest that can be used"
 	case len(users) > 0:
 		e.State, e.Why = PluginTaken, "the newest that these models allow"
@@ -173,16 +188,15 @@ func originOf(c *candidate) string {
 }
 
 // offers describes the versions of a plugin of the catalog that are not installed.
-func offers(models *catalog.Catalog, p *catalog.Plugin, list []candidate) []PluginEntry {
+func (r *roster) offers(models *catalog.Catalog, p *catalog.Plugin, list []candidate) []PluginEntry {
 	var entries []PluginEntry
 	for _, v := range p.Versions {
-		version, err := semver.StrictNewVersion(v.Version)
-		if err != nil || slices.ContainsFunc(list, func(c candidate) bool { return c.about.Name == p.Name && c.version.Equal(version) }) {
+		if slices.ContainsFunc(list, func(c candidate) bool { return c.about.Name == p.Name && c.about.Version == v.Version }) {
 			continue
 		}
 		e := PluginEntry{
 			Name: p.Name, Version: v.Version, Title: p.Title, Origin: PluginFromCatalog, Licence: p.Licence.SPDX, Models: []string{},
-			State: PluginAvailable, Why: fmt.Sprintf("`zoo plugin install %s@%s` installs it", p.Name, v.Version),
+			State: PluginAvailable, Why: r.command("plugin", "install", p.Name+"@"+v.Version) + " installs it",
 		}
 		if _, binary, err := offer(models, catalog.PluginRef{Name: p.Name, Constraint: "=" + v.Version}); err != nil {
 			e.State, e.Why = PluginUnusable, err.Error()
@@ -192,214 +206,6 @@ func offers(models *catalog.Catalog, p *catalog.Plugin, list []candidate) []Plug
 		entries = append(entries, e)
 	}
 	return entries
-}
-
-// InstallPlugin installs the newest version of a plugin of the catalog that satisfies a
-// reference ("name" or "name@constraint") and that this host can use, or the locked one
-// where a lock file has one and nothing else is asked for, or finds it installed. The program is fetched as source files are, held against the digest that
-// the catalog pins, and started once, to ask it who it is. A call that was cut short goes
-// on where it stopped. A plugin of a catalog that is neither built in nor signed (see
-// [WithCatalogKeys]) is an [*UnsignedPluginError].
-func (z *Zoo) InstallPlugin(ctx context.Context, ref string) (*zoo.StoredPlugin, error) {
-	r, err := catalog.ParseRef(ref)
-	if err != nil {
-		return nil, err
-	}
-	models, err := z.catalog()
-	if err != nil {
-		return nil, err
-	}
-	lock, err := z.lock()
-	if err != nil {
-		return nil, err
-	}
-	if version := lock.PluginVersion(r.Name); version != "" && r.Constraint == "" {
-		r.Constraint = "=" + version
-	}
-	v, binary, err := offer(models, catalog.PluginRef(r))
-	if err != nil {
-		return nil, err
-	}
-	if err := lock.Admits(r.Name, v.Version, binary.OS, binary.Arch, binary.File().SHA256); err != nil {
-		return nil, err
-	}
-	source := binary.Source
-	record := zoo.PluginRecord{
-		Name: r.Name, Version: v.Version, SHA256: binary.File().SHA256, SizeBytes: binary.File().SizeBytes,
-		OS: binary.OS, Arch: binary.Arch, Protocol: v.Protocol,
-		Origin: fmt.Sprintf("%s %s@%s %s", source.Kind, source.Repository, source.Revision, binary.File().Path),
-	}
-	held, err := z.lockPlugin(ctx, &record)
-	if err != nil {
-		return nil, err
-	}
-	defer held.Unlock()
-	switch p, err := z.soundPlugin(ctx, &record); {
-	case err != nil:
-		return nil, err
-	case p != nil:
-		return p, held.RemoveFetched(p.Version) // which a process that was killed may have left
-	}
-	dir, err := held.FetchDir(record.Version, record.SHA256)
-	if err != nil {
-		return nil, err
-	}
-	if err := z.fetchSource(ctx, z.set, source, dir); err != nil {
-		return nil, err
-	}
-	z.registry.drop(record.Name, record.Version)
-	return held.Install(ctx, filepath.Join(dir, filepath.FromSlash(binary.File().Path)), record, func(path string, r *zoo.PluginRecord) error {
-		about, err := z.ask(ctx, path, r.SHA256)
-		if err != nil {
-			return err
-		}
-		if about.Name != r.Name || about.Version != r.Version {
-			return fault.WithHint(fmt.Errorf("%w: the catalog has the program as %s %s, and it says that it is %s %s", fault.ErrIntegrity, r.Name, r.Version, about.Name, about.Version),
-				"report it to who made the catalog")
-		}
-		r.Title, r.Operations = about.Title, about.Operations
-		return nil
-	})
-}
-
-// InstallPluginFile installs the program in a file as the plugin and the version that it
-// says it is, in place of one that is installed as the same version. The file stays.
-func (z *Zoo) InstallPluginFile(ctx context.Context, file string) (*zoo.StoredPlugin, error) {
-	file, err := filepath.Abs(file)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkProgram(file); err != nil {
-		return nil, err
-	}
-	size, sum, err := hashFile(ctx, file, func(int64) {})
-	if err != nil {
-		return nil, err
-	}
-	about, err := z.ask(ctx, file, sum)
-	if err != nil {
-		return nil, err
-	}
-	lock, err := z.lock()
-	if err == nil {
-		err = lock.Admits(about.Name, about.Version, runtime.GOOS, runtime.GOARCH, sum)
-	}
-	if err != nil {
-		return nil, err
-	}
-	record := zoo.PluginRecord{
-		Name: about.Name, Version: about.Version, Title: about.Title, Operations: about.Operations,
-		OS: runtime.GOOS, Arch: runtime.GOARCH, Protocol: rpc.Protocol, SHA256: sum, SizeBytes: size, Origin: "file " + file,
-	}
-	held, err := z.lockPlugin(ctx, &record)
-	if err != nil {
-		return nil, err
-	}
-	defer held.Unlock()
-	z.registry.drop(record.Name, record.Version)
-	return held.Install(ctx, file, record, func(string, *zoo.PluginRecord) error { return nil })
-}
-
-// ask starts a program and asks it who it is.
-func (z *Zoo) ask(ctx context.Context, path, sha256 string) (zoo.Description, error) {
-	client := rpc.New(rpc.Options{Path: path, SHA256: sha256, Logger: z.set.logger})
-	about, err := client.Describe(ctx)
-	_ = client.Close() // which returns nil
-	if err != nil {
-		return about, err
-	}
-	return about, unfit(pluginID(about), runtime.GOOS, runtime.GOARCH, rpc.Protocol, about.Operations)
-}
-
-// lockPlugin takes the lock of a plugin.
-func (z *Zoo) lockPlugin(ctx context.Context, r *zoo.PluginRecord) (*zoo.PluginLock, error) {
-	return z.store.LockPlugin(ctx, r.Name, func() { z.set.events.Waiting("plugin "+r.Name, r.Version) })
-}
-
-// soundPlugin returns the plugin of the store if it is the one that a record pins and sound, else nil.
-func (z *Zoo) soundPlugin(ctx context.Context, r *zoo.PluginRecord) (*zoo.StoredPlugin, error) {
-	all, err := z.store.Plugins(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range all {
-		p := &all[i]
-		if p.Name == r.Name && p.Version == r.Version && p.SHA256 == r.SHA256 && z.store.VerifyPlugin(ctx, *p) == nil {
-			return p, nil
-		}
-	}
-	return nil, context.Cause(ctx)
-}
-
-// RemovePlugin removes the newest installed version of a plugin that satisfies a
-// reference ("name" or "name@constraint"), damaged or not, and returns what it was. Where
-// none is installed, what is left of an installation that was cut short is removed.
-func (z *Zoo) RemovePlugin(ctx context.Context, ref string) (zoo.PluginID, error) {
-	r, err := catalog.ParseRef(ref)
-	if err != nil {
-		return zoo.PluginID{}, err
-	}
-	installed, err := z.registry.candidates(ctx)
-	if err != nil {
-		return zoo.PluginID{}, err
-	}
-	installed = slices.DeleteFunc(installed, func(c candidate) bool { return c.stored == nil || c.about.Name != r.Name })
-	found, err := removable(installed, r)
-	var missing *zoo.MissingPluginError
-	if errors.As(err, &missing) {
-		fetched, ferr := z.fetchedPlugins(r.Name)
-		if ferr != nil {
-			return zoo.PluginID{}, ferr
-		}
-		if left, ferr := removable(fetched, r); ferr == nil {
-			found, err = left, nil
-		}
-	}
-	switch {
-	case err != nil && missing != nil:
-		hint := "`zoo plugin list` shows what is"
-		if len(missing.Have) > 0 {
-			hint = "installed are " + strings.Join(missing.Have, ", ")
-		}
-		return zoo.PluginID{}, fault.WithHint(fmt.Errorf("%w: no plugin %s is installed", fault.ErrNotFound, r), hint)
-	case err != nil:
-		return zoo.PluginID{}, err
-	}
-	id := pluginID(found.about)
-	lock, err := z.lockPlugin(ctx, &found.stored.PluginRecord)
-	if err != nil {
-		return id, err
-	}
-	defer lock.Unlock()
-	z.registry.drop(id.Name, id.Version)
-	return id, lock.Remove(id.Version)
-}
-
-// removable returns the newest candidate that a reference names: whatever there is may
-// go, prereleases and what does not work, too. Its error is that of [choose].
-func removable(list []candidate, r catalog.Ref) (*candidate, error) {
-	if r.Constraint == "" && len(list) > 0 {
-		return &list[0], nil
-	}
-	for i := range list {
-		list[i].problem = nil
-	}
-	return choose(list, catalog.PluginRef(r), func(*candidate) error { return nil })
-}
-
-// fetchedPlugins returns the versions of a plugin that have been fetched, whole or in
-// part, and not been installed.
-func (z *Zoo) fetchedPlugins(name string) ([]candidate, error) {
-	versions, err := z.store.FetchedPlugins(name)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]candidate, len(versions))
-	for i, v := range versions {
-		p := zoo.PluginRecord{Name: name, Version: v}
-		list[i] = candidate{about: zoo.Description{Name: name, Version: v}, version: semver.MustParse(v), stored: &zoo.StoredPlugin{PluginRecord: p}}
-	}
-	return list, nil
 }
 
 // checkMaker makes sure that the pack in a folder says that the plugin made it that did:

@@ -134,7 +134,7 @@ func TestInstalledPlugin(t *testing.T) {
 	if e := findPlugin(t, z, "1.0.0"); e.State != sdk.PluginPassedOver {
 		t.Errorf("the older plugin is %+v", e)
 	}
-	invert(t, newer.Path)
+	invert(t, newer.Plugin.Path)
 	if e := findPlugin(t, z, "1.1.0"); e.State != sdk.PluginUnusable || !strings.Contains(e.Why, "sha256") {
 		t.Errorf("the damaged plugin is %+v", e)
 	}
@@ -144,8 +144,8 @@ func TestInstalledPlugin(t *testing.T) {
 	if !log.has("passing over a plugin") {
 		t.Error("nothing was logged")
 	}
-	if id, err := z.RemovePlugin(t.Context(), "tinyfam@"+old.Version); err != nil || id != old.ID() {
-		t.Errorf("removed %v, %v", id, err)
+	if c, err := z.RemovePlugin(t.Context(), "tinyfam@"+old.Plugin.Version); err != nil || c.Plugin.Version != "1.0.0" {
+		t.Errorf("removed %+v, %v", c, err)
 	}
 	if _, err := z.Pull(t.Context(), "tiny"); !errors.Is(err, zoo.ErrIntegrity) || !strings.Contains(zoo.Hint(err), "zoo plugin install") {
 		t.Errorf("with a damaged plugin alone: %v, hint %q", err, zoo.Hint(err))
@@ -275,8 +275,8 @@ func TestPluginChoice(t *testing.T) {
 
 	// Whatever is installed can be removed, what does not work included.
 	for _, version := range []string{"2.0.0", "1.6.0", "1.5.0", "1.4.0", "1.3.0", "1.2.0-rc.1"} {
-		if id, err := z.RemovePlugin(t.Context(), "tinyfam"); err != nil || id.Version != version {
-			t.Errorf("removed %v, want %s: %v", id, version, err)
+		if c, err := z.RemovePlugin(t.Context(), "tinyfam"); err != nil || c.Plugin.Version != version || c.Plugin.Origin != sdk.PluginInstalled {
+			t.Errorf("removed %+v, want %s: %v", c, version, err)
 		}
 	}
 	if _, err := z.RemovePlugin(t.Context(), "tinyfam@^7"); !errors.Is(err, zoo.ErrNotFound) || !strings.Contains(zoo.Hint(err), "1.1.0, 1.0.0") {
@@ -384,7 +384,7 @@ func TestInstallRefused(t *testing.T) {
 		"folder":   {dir, zoo.ErrUsage, "program"},
 		"machine":  {file("elf", string(elf), 0o755), zoo.ErrNotFound, "GOARCH=" + runtime.GOARCH},
 		"no right": {file("plain", "#!/bin/sh\n", 0o644), zoo.ErrNotPermitted, "chmod +x"},
-		"ends":     {file("script", "#!/bin/sh\nexit 3\n", 0o755), nil, "zoo plugin check"},
+		"ends":     {file("script", "#!/bin/sh\nexit 3\n", 0o755), nil, "rpc.Serve"},
 	} {
 		if runtime.GOOS == "windows" && (name == "no right" || name == "ends") {
 			continue

@@ -138,8 +138,8 @@ func TestInstallResumed(t *testing.T) {
 		}, program, nil, 0},
 		"another program of the version": {func(*testing.T, *sdk.Zoo, string) {}, other, []string{""}, int64(len(other))},
 		"removed": {func(t *testing.T, z *sdk.Zoo, part string) {
-			if id, err := z.RemovePlugin(t.Context(), "tinyfam"); err != nil || id != (zoo.PluginID{Name: "tinyfam", Version: "1.0.0"}) {
-				t.Errorf("removed %v, %v", id, err)
+			if c, err := z.RemovePlugin(t.Context(), "tinyfam"); err != nil || c.Plugin.Name != "tinyfam" || c.Plugin.Version != "1.0.0" || c.Moves != nil {
+				t.Errorf("removed %+v, %v", c, err)
 			}
 			if _, err := os.Stat(filepath.Join(z.Home(), "plugins", "tinyfam")); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("left after the removal: %v", err)
@@ -184,7 +184,7 @@ func TestInstallResumed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := os.ReadFile(p.Path); err != nil || !bytes.Equal(got, test.want) {
+			if got, err := os.ReadFile(p.Plugin.Path); err != nil || !bytes.Equal(got, test.want) {
 				t.Errorf("the program has %d bytes, want %d: %v", len(got), len(test.want), err)
 			}
 			ranges, sent := hub.done()
@@ -199,8 +199,8 @@ func TestInstallResumed(t *testing.T) {
 			if err := os.MkdirAll(filepath.Dir(part), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := z.InstallPlugin(t.Context(), "tinyfam"); err != nil {
-				t.Error(err)
+			if again, err := z.InstallPlugin(t.Context(), "tinyfam"); err != nil || !p.Fresh || again.Fresh {
+				t.Errorf("installed %+v, then %+v: %v", p, again, err)
 			}
 			if left, err := os.ReadDir(versions); err != nil || len(left) != 1 {
 				t.Errorf("left behind: %v, %v", left, err)

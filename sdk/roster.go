@@ -3,7 +3,6 @@ package sdk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -31,6 +30,8 @@ type roster struct {
 	logger  *slog.Logger
 	catalog func() (*catalog.Catalog, error)
 	lock    func() (*catalog.Lock, error)
+	// flags are those that commands in hints repeat.
+	flags []string
 
 	mu      sync.Mutex
 	closed  bool
@@ -42,7 +43,9 @@ type pinned struct{ path, sha256 string }
 
 // candidate is a plugin that could be taken.
 type candidate struct {
-	about   zoo.Description
+	about zoo.Description
+	// version is nil where the installed versions of a plugin, or, without a name, the
+	// installed plugins cannot be listed.
 	version *semver.Version
 	// stored is nil for a plugin that is built in.
 	stored *zoo.StoredPlugin
@@ -123,6 +126,25 @@ func unfit(id zoo.PluginID, system, arch string, protocol, operations int) error
 	return e
 }
 
+// concerns reports whether the candidate is, or may hide, a plugin of a name.
+func (c *candidate) concerns(name string) bool {
+	return c.about.Name == name || c.about.Name == ""
+}
+
+// compareCandidates orders candidates by name, newest first, and last what is not known.
+func compareCandidates(a, b candidate) int {
+	if c := cmp.Compare(a.about.Name, b.about.Name); c != 0 || a.version == nil && b.version == nil {
+		return c
+	}
+	switch {
+	case a.version == nil:
+		return 1
+	case b.version == nil:
+		return -1
+	}
+	return b.version.Compare(a.version)
+}
+
 // candidates lists all plugins, sorted by name, newest first, and where two have one
 // version that which is built in first.
 func (r *roster) candidates(ctx context.Context) ([]candidate, error) {
@@ -151,37 +173,61 @@ func (r *roster) candidates(ctx context.Context) ([]candidate, error) {
 		list = append(list, c)
 	}
 	for i := range list {
-		if list[i].version, err = semver.StrictNewVersion(list[i].about.Version); err != nil {
-			return nil, fmt.Errorf("plugin %q: version %q: %w", list[i].about.Name, list[i].about.Version, err)
+		c := &list[i]
+		if c.about.Version == "" {
+			continue
 		}
-		if c := &list[i]; c.problem == nil {
+		if c.version, err = semver.StrictNewVersion(c.about.Version); err != nil {
+			return nil, fmt.Errorf("plugin %q: version %q: %w", c.about.Name, c.about.Version, err)
+		}
+		if c.problem == nil {
 			c.problem = lock.Admits(c.about.Name, c.about.Version, runtime.GOOS, runtime.GOARCH, c.sha256())
 		}
 	}
-	slices.SortStableFunc(list, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.about.Name, b.about.Name), b.version.Compare(a.version))
-	})
+	slices.SortStableFunc(list, compareCandidates)
 	return list, nil
+}
+
+// satisfies returns what tells whether a version satisfies the constraint of a reference.
+// If one of the versions that there are is spelled as the constraint is, it alone does:
+// versions that differ in nothing but build metadata are equal.
+func satisfies(ref catalog.PluginRef, have []string) (func(*semver.Version) bool, error) {
+	text := cmp.Or(ref.Constraint, "*")
+	constraint, err := semver.NewConstraint(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: version constraint %q of plugin %q is not understood", fault.ErrUsage, ref.Constraint, ref.Name)
+	}
+	if exact := strings.TrimPrefix(text, "="); slices.Contains(have, exact) {
+		return func(v *semver.Version) bool { return v.Original() == exact }, nil
+	}
+	return constraint.Check, nil
 }
 
 // choose offers the candidates of the reference's name that satisfy its constraint,
 // newest first, to take, until it accepts one. The error is that for which the newest was
-// passed over, or a [*zoo.MissingPluginError] if there was none.
+// passed over; or, if there was none, why the installed ones cannot be listed, or a
+// [*zoo.MissingPluginError].
 func choose(list []candidate, ref catalog.PluginRef, take func(*candidate) error) (*candidate, error) {
-	text := cmp.Or(ref.Constraint, "*")
-	constraint, err := semver.NewConstraint(text)
-	if err != nil {
-		return nil, fmt.Errorf("version constraint %q of plugin %q is not understood: %w", ref.Constraint, ref.Name, fault.ErrUsage)
+	var have []string
+	for i := range list {
+		if c := &list[i]; c.about.Name == ref.Name && c.version != nil {
+			have = append(have, c.about.Version)
+		}
 	}
-	missing := &zoo.MissingPluginError{Name: ref.Name, Constraint: text}
-	var first error
+	satisfied, err := satisfies(ref, have)
+	if err != nil {
+		return nil, err
+	}
+	var first, unlisted error
 	for i := range list {
 		c := &list[i]
 		switch {
-		case c.about.Name != ref.Name:
+		case !c.concerns(ref.Name):
 			continue
-		case !constraint.Check(c.version):
-			missing.Have = append(missing.Have, c.about.Version)
+		case c.version == nil:
+			unlisted = cmp.Or(unlisted, c.problem)
+			continue
+		case !satisfied(c.version):
 			continue
 		}
 		err := c.problem
@@ -193,8 +239,11 @@ func choose(list []candidate, ref catalog.PluginRef, take func(*candidate) error
 		}
 		first = cmp.Or(first, err)
 	}
-	return nil, cmp.Or[error](first, missing)
+	return nil, cmp.Or[error](first, unlisted, &zoo.MissingPluginError{Name: ref.Name, Constraint: cmp.Or(ref.Constraint, "*"), Have: have})
 }
+
+// anyCandidate accepts whatever [choose] offers.
+func anyCandidate(*candidate) error { return nil }
 
 // Describe returns what [roster.Find] would find, without starting anything.
 func (r *roster) Describe(ctx context.Context, ref catalog.PluginRef) (zoo.Description, error) {
@@ -202,7 +251,7 @@ func (r *roster) Describe(ctx context.Context, ref catalog.PluginRef) (zoo.Descr
 	if err != nil {
 		return zoo.Description{}, err
 	}
-	c, err := choose(list, ref, func(*candidate) error { return nil })
+	c, err := choose(list, ref, anyCandidate)
 	if err != nil {
 		return zoo.Description{}, r.advise(ref, err)
 	}
@@ -211,7 +260,7 @@ func (r *roster) Describe(ctx context.Context, ref catalog.PluginRef) (zoo.Descr
 
 // Find returns the newest plugin of the reference's name whose version satisfies its
 // constraint, and that works: one that does not start is passed over, with a warning to
-// the logger. An empty constraint takes any version that is not a prerelease. Where there
+// the logger unless the error tells of it. An empty constraint takes any version that is not a prerelease. Where there
 // is none, the error tells why the newest was passed over, or is a
 // [*zoo.MissingPluginError].
 func (r *roster) Find(ctx context.Context, ref catalog.PluginRef) (zoo.Plugin, zoo.Description, error) {
@@ -220,19 +269,29 @@ func (r *roster) Find(ctx context.Context, ref catalog.PluginRef) (zoo.Plugin, z
 		return nil, zoo.Description{}, err
 	}
 	var plugin zoo.Plugin
+	type failure struct {
+		plugin string
+		err    error
+	}
+	var failures []failure
 	c, err := choose(list, ref, func(c *candidate) (err error) {
 		if context.Cause(ctx) != nil {
 			return context.Cause(ctx)
 		}
 		if plugin, err = r.open(ctx, c); err != nil {
-			r.logger.Warn("passing over a plugin that does not work", "plugin", c.String(), "err", err)
+			failures = append(failures, failure{c.String(), err})
 		}
 		return err
 	})
-	switch {
-	case context.Cause(ctx) != nil:
+	if context.Cause(ctx) != nil {
 		return nil, zoo.Description{}, context.Cause(ctx)
-	case err != nil:
+	}
+	for _, f := range failures {
+		if f.err != err {
+			r.logger.Warn("passing over a plugin that does not work", "plugin", f.plugin, "err", f.err)
+		}
+	}
+	if err != nil {
 		return nil, zoo.Description{}, r.advise(ref, err)
 	}
 	return plugin, c.about, nil
@@ -250,7 +309,7 @@ func (r *roster) open(ctx context.Context, c *candidate) (zoo.Plugin, error) {
 	}
 	p, err := client.Resolve(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("plugin %s: %w", c, err)
+		return nil, fmt.Errorf("plugin %s: %w", c, explainRefusal(err, c.stored.Path))
 	}
 	about, err := p.Describe(ctx)
 	if err != nil {
@@ -307,81 +366,4 @@ func (r *roster) end(which func(pinned) bool) {
 	}
 	r.mu.Unlock()
 	ending.Wait()
-}
-
-// advise adds to an error about a missing plugin how to get it from the catalog.
-func (r *roster) advise(ref catalog.PluginRef, err error) error {
-	var missing *zoo.MissingPluginError
-	if !errors.As(err, &missing) {
-		return err
-	}
-	models, cerr := r.catalog()
-	if cerr != nil {
-		return err
-	}
-	lock, lerr := r.lock()
-	if version := lock.PluginVersion(ref.Name); lerr == nil && ref.Constraint == "="+version && len(missing.Have) > 0 {
-		err = fault.WithHint(err, fmt.Sprintf("the lock file names that version, and there is %s: lock the models anew with `zoo lock`, or go without the lock file with --no-lock", strings.Join(missing.Have, ", ")))
-	}
-	offered, _, oerr := offer(models, ref)
-	var useless *UnfitPluginError
-	var elsewhere *catalog.PlatformError
-	var unsigned *UnsignedPluginError
-	switch {
-	case oerr == nil:
-		name := ref.Name
-		if newest, _, err := offer(models, catalog.PluginRef{Name: ref.Name}); err != nil || newest.Version != offered.Version {
-			name += "@" + offered.Version
-		}
-		return fault.WithHint(err, fmt.Sprintf("run `zoo plugin install %s`", name))
-	case errors.As(oerr, &useless), errors.As(oerr, &elsewhere), errors.As(oerr, &unsigned):
-		return fault.WithHint(err, fmt.Sprintf("the catalog has it, but %v: %s", oerr, fault.Hint(oerr)))
-	}
-	return err
-}
-
-// offer returns the newest version of a plugin of the catalog that satisfies the
-// constraint and that this host can use, and its program. Errors match zoo.ErrNotFound,
-// zoo.ErrUsage for a constraint that is not understood, or are an [*UnsignedPluginError]
-// where there is such a version.
-func offer(models *catalog.Catalog, ref catalog.PluginRef) (catalog.PluginVersion, catalog.Binary, error) {
-	var none catalog.PluginVersion
-	constraint, err := semver.NewConstraint(cmp.Or(ref.Constraint, "*"))
-	if err != nil {
-		return none, catalog.Binary{}, fmt.Errorf("%w: version constraint %q of plugin %q is not understood", fault.ErrUsage, ref.Constraint, ref.Name)
-	}
-	p := models.FindPlugin(ref.Name)
-	if p == nil {
-		return none, catalog.Binary{}, fault.WithHint(fmt.Errorf("%w: the catalog has no plugin %q", fault.ErrNotFound, ref.Name),
-			"`zoo plugin list` shows those of the catalog; one that you have as a file is installed with --from FILE")
-	}
-	var first error
-	var have []string
-	for _, v := range p.Versions {
-		version, err := semver.StrictNewVersion(v.Version)
-		if err != nil {
-			return none, catalog.Binary{}, err
-		}
-		have = append(have, v.Version)
-		if !constraint.Check(version) {
-			continue
-		}
-		err = unfit(zoo.PluginID{Name: p.Name, Version: v.Version}, runtime.GOOS, runtime.GOARCH, v.Protocol, v.Operations)
-		if err == nil {
-			binary, berr := v.Binary(p.Name)
-			switch {
-			case berr == nil && !p.Signed:
-				return none, catalog.Binary{}, &UnsignedPluginError{Plugin: zoo.PluginID{Name: p.Name, Version: v.Version}}
-			case berr == nil:
-				return v, binary, nil
-			}
-			err = berr
-		}
-		first = cmp.Or(first, err)
-	}
-	if first == nil {
-		first = fault.WithHint(fmt.Errorf("%w: no version of plugin %q in the catalog satisfies %q", fault.ErrNotFound, ref.Name, cmp.Or(ref.Constraint, "*")),
-			"ask for one of these: "+strings.Join(have, ", "))
-	}
-	return none, catalog.Binary{}, first
 }

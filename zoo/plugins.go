@@ -271,7 +271,7 @@ func (r *PluginRecord) checkProgram(info fs.FileInfo) error {
 	case info.Size() != r.SizeBytes:
 		return fmt.Errorf("its program has %d bytes, not %d: %w", info.Size(), r.SizeBytes, fault.ErrIntegrity)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("its program has lost the right to be executed: %w", fault.ErrIntegrity)
+		return errors.New("its program has lost the right to be executed")
 	}
 	return nil
 }

@@ -49,6 +49,9 @@ type globalFlags struct {
 	verbose bool
 	// catalogKeys are the keys of which one must have signed the catalog.
 	catalogKeys []string
+	// typed holds the flags on the command line, with their values, that say which store and
+	// which catalog are meant.
+	typed []string
 }
 
 // run runs the command line and returns the exit code.
@@ -149,6 +152,7 @@ func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
 		sdk.WithHome(a.global.home),
 		sdk.WithCatalog(a.global.catalog),
 		sdk.WithCatalogKeys(a.global.catalogKeys...),
+		sdk.WithHintFlags(a.global.typed...),
 		sdk.WithLogger(slog.New(&logHandler{out: a.progress, level: level})),
 		sdk.WithProgress(a.progress.events()),
 	}

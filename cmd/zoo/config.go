@@ -47,6 +47,7 @@ func allowConfig(flags *pflag.FlagSet, names ...string) {
 // configure sets the flags of a command that are not on the command line from the
 // environment and then from the configuration file.
 func (a *app) configure(cmd *cobra.Command) error {
+	a.global.typed = asTyped(cmd.Flags(), "home", "catalog", "catalog-key")
 	v := viper.New()
 	v.SetEnvPrefix(envPrefix)
 	v.SetEnvKeyReplacer(strings.NewReplacer("-", "_"))
@@ -78,6 +79,25 @@ func (a *app) configure(cmd *cobra.Command) error {
 		}
 	})
 	return err
+}
+
+// asTyped returns those of some flags that have been set, as they would be typed.
+func asTyped(flags *pflag.FlagSet, names ...string) []string {
+	var words []string
+	for _, name := range names {
+		f := flags.Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			words = append(words, "--"+name, v)
+		}
+	}
+	return words
 }
 
 // setFlag gives a flag the configured value.

@@ -75,6 +75,9 @@ func showPlan(w io.Writer, p *sdk.Plan) {
 	if p.Problem != "" {
 		line("problem", "%s", p.Problem)
 	}
+	if p.Hint != "" {
+		line("hint", "%s", p.Hint)
+	}
 	line("source", "%s", planSource(p.Source))
 	licence := fmt.Sprintf("%s (%s)", p.Licence.SPDX, p.Licence.URL)
 	if p.Licence.Gated {
@@ -82,7 +85,11 @@ func showPlan(w io.Writer, p *sdk.Plan) {
 	}
 	line("licence", "%s", licence)
 	line("token", "%s", planToken(p.Token))
-	line("plugin", "%s %s (%s)", p.Plugin.Name, orNone(p.Plugin.Version, "not in this build"), p.Plugin.Constraint)
+	if p.Plugin.Version != "" {
+		line("plugin", "%s %s (%s)", p.Plugin.Name, p.Plugin.Version, p.Plugin.Constraint)
+	} else {
+		line("plugin", "%s (%s), none that can be taken", p.Plugin.Name, p.Plugin.Constraint)
+	}
 	for _, key := range slices.Sorted(maps.Keys(p.Recipe)) {
 		line("recipe", "%s %s", key, p.Recipe[key])
 	}

@@ -1,14 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zoo-sdk/zoo/sdk"
-	"github.com/zoo-sdk/zoo/zoo"
 )
 
 // pluginCommand returns `zoo plugin` with its commands.
@@ -77,23 +79,13 @@ read through, and none is started.`,
 			return a.table(func(w io.Writer) {
 				fmt.Fprintln(w, "NAME\tVERSION\tORIGIN\tSTATE\tWHY\tMODELS")
 				for _, e := range entries {
-					models := "-"
-					if len(e.Models) > 0 {
-						models = strings.Join(e.Models, ", ")
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Name, e.Version, e.Origin, e.State, e.Why, models)
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", orNone(e.Name, "-"), orNone(e.Version, "-"), e.Origin, e.State, e.Why, orNone(strings.Join(e.Models, ", "), "-"))
 				}
 			})
 		},
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
-}
-
-// installedPlugin is what `zoo plugin install` prints as JSON.
-type installedPlugin struct {
-	zoo.PluginRecord
-	Path string `json:"path"`
 }
 
 // pluginInstallCommand returns `zoo plugin install`.
@@ -110,8 +102,13 @@ there of a download that was cut short is kept and completed. The file of --cata
 must be signed with minisign for that, by a key that --catalog-key names.
 
 With --from it is the program in a file, under the name and the version that it says
-itself; its sha256 is recorded. Either is started once, to ask who it is, and checked
-each time that it is started later.`,
+itself; its sha256 is recorded. Either is started where it is installed, to ask who it is,
+and checked each time that it is started later.
+
+A newer version is taken for every model whose constraint allows it, in place of what
+is built in, too. install says for which models that is so, which have to pass their
+gates again, and why a plugin that it has installed is not taken. --json prints it as
+list does.`,
 		Example: `  zoo plugin install acme
   zoo plugin install acme@^1.2
   zoo plugin install --from ./acme`,
@@ -126,20 +123,20 @@ each time that it is started later.`,
 			if err != nil {
 				return err
 			}
-			var p *zoo.StoredPlugin
+			var c *sdk.PluginChange
 			if cmd.Flags().Changed("from") {
-				p, err = z.InstallPluginFile(cmd.Context(), from)
+				c, err = z.InstallPluginFile(cmd.Context(), from)
 			} else {
-				p, err = z.InstallPlugin(cmd.Context(), args[0])
+				c, err = z.InstallPlugin(cmd.Context(), args[0])
 			}
 			a.progress.end()
 			if err != nil {
 				return err
 			}
+			a.noteInstalled(c)
 			if asJSON {
-				return a.printJSON(installedPlugin{p.PluginRecord, p.Path})
+				return a.printJSON(c.Plugin)
 			}
-			a.note("%s plugin %s %s: %s, sha256 %s", a.style(styleGood, "installed"), p.Name, p.Version, size(p.SizeBytes), p.SHA256)
 			return nil
 		},
 	}
@@ -149,6 +146,88 @@ each time that it is started later.`,
 	return cmd
 }
 
+// noteInstalled says what an installation means.
+func (a *app) noteInstalled(c *sdk.PluginChange) {
+	p, done := c.Plugin, a.style(styleGood, "installed")
+	if !c.Fresh {
+		done = "installed and sound already:"
+	}
+	a.note("%s plugin %s %s: %s, sha256 %s", done, p.Name, p.Version, size(p.SizeBytes), p.SHA256)
+	if p.State != sdk.PluginTaken {
+		a.note("it is %s: %s", p.State, p.Why)
+	} else {
+		a.noteTaken(c)
+	}
+	a.noteObstacles(c.Moves)
+	for _, model := range c.Stale {
+		a.note("the pack of %[1]s stays as another program of %[2]s %[3]s has made it: `zoo rm %[1]s` and `zoo pull %[1]s` make it anew", model, p.Name, p.Version)
+	}
+}
+
+// noteTaken says for which models a plugin is taken, and in place of what.
+func (a *app) noteTaken(c *sdk.PluginChange) {
+	places := make(map[sdk.PluginUse][]string)
+	for _, model := range c.Plugin.Models {
+		var before sdk.PluginUse // none, or this very one
+		for _, m := range c.Moves {
+			if m.Model == model {
+				before = m.Before
+			}
+		}
+		places[before] = append(places[before], model)
+	}
+	if len(places) == 0 {
+		a.note("it is taken: %s; no model that is known here needs it", c.Plugin.Why)
+	}
+	for _, before := range byVersion(places) {
+		text := "it is taken for " + strings.Join(places[before], ", ")
+		if before.Version != "" {
+			text += fmt.Sprintf(" in place of %s, which is %s", before.Version, before.Origin)
+		}
+		a.note("%s", text)
+	}
+}
+
+// byVersion returns the keys of a map in order.
+func byVersion(places map[sdk.PluginUse][]string) []sdk.PluginUse {
+	return slices.SortedFunc(maps.Keys(places), func(a, b sdk.PluginUse) int {
+		return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Origin, b.Origin))
+	})
+}
+
+// noteObstacles says which models cannot be run as they are, and what to do about it.
+func (a *app) noteObstacles(moves []sdk.PluginMove) {
+	for _, m := range moves {
+		switch {
+		case m.Problem == "":
+		case m.Hint == "":
+			a.note("%s cannot be run: %s", m.Model, m.Problem)
+		default:
+			a.note("%s cannot be run: %s; %s", m.Model, m.Problem, m.Hint)
+		}
+	}
+}
+
+// noteRemoved says what a removal means.
+func (a *app) noteRemoved(c *sdk.PluginChange) {
+	a.note("removed plugin %s %s", c.Plugin.Name, c.Plugin.Version)
+	places := make(map[sdk.PluginUse][]string)
+	for _, m := range c.Moves {
+		if m.After.Version != "" || m.Problem == "" { // else the problem says so
+			places[m.After] = append(places[m.After], m.Model)
+		}
+	}
+	for _, after := range byVersion(places) {
+		models := strings.Join(places[after], ", ")
+		if after.Version == "" {
+			a.note("no plugin is left for %s", models)
+			continue
+		}
+		a.note("%s, which is %s, is taken for %s now", after.Version, after.Origin, models)
+	}
+	a.noteObstacles(c.Moves)
+}
+
 // pluginRmCommand returns `zoo plugin rm`.
 func (a *app) pluginRmCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -156,7 +235,9 @@ func (a *app) pluginRmCommand() *cobra.Command {
 		Aliases: []string{"remove"},
 		Short:   "Remove installed plugins",
 		Long: `rm removes the newest installed version of each plugin that satisfies the constraint,
-damaged or not; where none is installed, what is left of a download. Packs that it made stay, and are run by other versions that can.`,
+damaged or not; where none is installed, what is left of a download. Packs that it made
+stay, and are run by other versions that can; rm says which models cannot be run
+without it, and what to do about that.`,
 		Example: `  zoo plugin rm acme
   zoo plugin rm acme@1.0.0`,
 		Args:              args(1, -1, "the name of a plugin"),
@@ -167,11 +248,11 @@ damaged or not; where none is installed, what is left of a download. Packs that 
 				return err
 			}
 			for _, name := range args {
-				id, err := z.RemovePlugin(cmd.Context(), name)
+				c, err := z.RemovePlugin(cmd.Context(), name)
 				if err != nil {
 					return err
 				}
-				a.note("removed plugin %s %s", id.Name, id.Version)
+				a.noteRemoved(c)
 			}
 			return nil
 		},
@@ -194,7 +275,7 @@ func (a *app) pluginNames(cmd *cobra.Command, _ []string, _ string) ([]cobra.Com
 	}
 	var names []cobra.Completion
 	for _, e := range entries {
-		if e.Origin == sdk.PluginInstalled {
+		if e.Origin == sdk.PluginInstalled && e.Version != "" {
 			names = append(names, cobra.CompletionWithDesc(e.Name+"@"+e.Version, e.Title))
 		}
 	}

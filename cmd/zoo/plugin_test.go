@@ -19,8 +19,12 @@ import (
 const pluginRepository = "makers/tinyfam"
 
 // pluginVersions are the versions of the plugin of tests, and what the linker sets for
-// them: the last one breaks the contract.
-var pluginVersions = []struct{ version, flags string }{{"1.0.0", ""}, {"1.1.0", ""}, {"1.2.0-untitled", " -X main.title="}}
+// them: one breaks the contract, one is another program as version 1.0.0, and one calls
+// itself a newer version of a plugin that is built in.
+var pluginVersions = []struct{ version, flags string }{
+	{"1.0.0", ""}, {"1.1.0", ""}, {"1.2.0-untitled", " -X main.title="},
+	{"1.0.0-other", " -X main.version=1.0.0 -X main.title=Another"}, {"1.9.0", " -X main.name=gemma4e2b"},
+}
 
 // pluginsDir is the folder that builtPlugins has made, or "".
 var pluginsDir string
@@ -100,7 +104,7 @@ func pluginsCommand(ts *testscript.TestScript, neg bool, args []string) {
 	name := pluginProgram(pluginVersions[0].version)
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	ts.Check(err)
-	for file, sum := range map[string]string{"family.yaml": fmt.Sprintf("%x", sha256.Sum256(data)), "wrong.yaml": strings.Repeat("0", 64)} {
+	for file, sum := range map[string]string{"family.yaml": fmt.Sprintf("%x", sha256.Sum256(data)), "wrong.yaml": strings.Repeat("a", 64)} {
 		text := strings.NewReplacer("OS", runtime.GOOS, "ARCH", runtime.GOARCH, "PATH", name, "SIZE", fmt.Sprint(len(data)), "SHA256", sum).Replace(pluginCatalog)
 		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
 	}

@@ -66,7 +66,7 @@ var sharedStore = sync.OnceValues(func() (string, error) {
 //	rewrite FILE RE TEXT TO write FILE with the first match of an expression replaced to TO
 //	await FILE BYTES        wait until a file that a pattern names has this size
 //	floats DIR              copy a small checkpoint of floats, in shards, to DIR
-//	plugins                 build tinyfam-1.0.0, 1.1.0 and 1.2.0-untitled, plugins, and catalogs of them
+//	plugins                 put the plugins tinyfam-VERSION of pluginVersions, and catalogs of them, into the folder
 //	key FILE                set KEY to the public key in a file of minisign, which can be run
 //	guide FILE              do what the shell blocks of a page of documentation say
 //	hub MODE                serve the demo as hub/demo at HF_ENDPOINT; see fakeHub
@@ -171,8 +171,11 @@ func flipCommand(ts *testscript.TestScript, neg bool, args []string) {
 	data, err := os.ReadFile(file)
 	ts.Check(err)
 	data[offset] ^= 0x10
-	ts.Check(os.Chmod(file, 0o644))
+	info, err := os.Stat(file)
+	ts.Check(err)
+	ts.Check(os.Chmod(file, info.Mode()|0o200))
 	ts.Check(os.WriteFile(file, data, 0o644))
+	ts.Check(os.Chmod(file, info.Mode()))
 }
 
 func rewriteCommand(ts *testscript.TestScript, neg bool, args []string) {

@@ -60,6 +60,9 @@ func showDetails(w io.Writer, d *sdk.Details) {
 	if d.Problem != "" {
 		line("problem", "%s", d.Problem)
 	}
+	if d.Hint != "" {
+		line("hint", "%s", d.Hint)
+	}
 }
 
 // showModel writes what the catalog knows.
