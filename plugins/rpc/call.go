@@ -28,6 +28,8 @@ type call struct {
 	progress func(doneBytes, totalBytes int64)
 	// gathering takes reference values; nil if there are to be none.
 	gathering *gathering
+	// prompt says that the call asks for no work: it is given StartTimeout.
+	prompt bool
 
 	// sent says that the plugin may have the request.
 	sent    bool
@@ -42,8 +44,11 @@ var errGone = errors.New("the process ended")
 // ask makes a call and returns its last frame, which is no fault. A process that had
 // ended before it was sent the request is replaced.
 func (c *Client) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, error) {
-	if n := proto.Size(k.request); n > maxRequest {
-		return nil, fmt.Errorf("%w: a request of %d bytes to a plugin, at most %d are allowed", fault.ErrUsage, n, maxRequest)
+	switch data, err := proto.Marshal(k.request); {
+	case err != nil:
+		return nil, fmt.Errorf("%w: the request to a plugin: %w", fault.ErrUsage, err)
+	case len(data) > maxRequest:
+		return nil, fmt.Errorf("%w: a request of %d bytes to a plugin, at most %d are allowed", fault.ErrUsage, len(data), maxRequest)
 	}
 	p, err := c.process(ctx)
 	if err != nil {
@@ -57,7 +62,7 @@ func (c *Client) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, error
 		last, err = p.ask(ctx, k)
 	}
 	if errors.Is(err, errGone) {
-		err = &CrashError{Plugin: c.opts.Path, Reason: p.ending(), Log: p.log.lines()}
+		err = p.crashError()
 	}
 	return last, err
 }
@@ -67,6 +72,8 @@ func (c *Client) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, error
 func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, error) {
 	p.calls.Add(1)
 	defer p.calls.Add(-1)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	// The end of ctx is told to the plugin, which then ends the stream, or is killed.
 	wire, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -75,7 +82,7 @@ func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		last, err = p.exchange(ctx, wire, k)
+		last, err = p.exchange(ctx, giveUp, wire, k)
 	}()
 	select {
 	case <-done:
@@ -85,7 +92,7 @@ func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, erro
 	select {
 	case <-done:
 	case <-time.After(p.opts.StopTimeout):
-		p.stop(fmt.Sprintf("a cancelled call did not end within %v", p.opts.StopTimeout))
+		p.stop(fmt.Errorf("a cancelled call did not end within %v", p.opts.StopTimeout))
 		cut()
 		<-done
 		err = context.Cause(ctx)
@@ -96,14 +103,17 @@ func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, erro
 	return last, err
 }
 
-// exchange sends the request once the plugin is ready, and takes what comes until the last frame. ctx is the
-// caller's, wire that of the connection.
-func (p *process) exchange(ctx, wire context.Context, k *call) (*pluginpb.PluginFrame, error) {
+// exchange sends the request once the plugin is ready, and takes what comes until the last
+// frame. ctx is the caller's, which giveUp ends, wire that of the connection.
+func (p *process) exchange(ctx context.Context, giveUp context.CancelCauseFunc, wire context.Context, k *call) (*pluginpb.PluginFrame, error) {
+	slow := p.expect("it was not ready for a call")
+	defer slow.Stop()
 	stream, err := p.conn.Call(wire)
 	if err != nil {
 		return nil, p.broken(err)
 	}
 	frame, err := stream.Recv()
+	slow.Stop()
 	switch {
 	case err != nil:
 		return nil, p.broken(err)
@@ -116,6 +126,11 @@ func (p *process) exchange(ctx, wire context.Context, k *call) (*pluginpb.Plugin
 		return nil, p.broken(err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = stream.CloseSend() })()
+	if k.prompt {
+		defer time.AfterFunc(p.opts.StartTimeout, func() {
+			giveUp(p.unusable(fmt.Errorf("it did not say what it is within %v", p.opts.StartTimeout)))
+		}).Stop()
+	}
 	for {
 		frame, err := stream.Recv()
 		if err != nil {
@@ -137,7 +152,7 @@ func (p *process) exchange(ctx, wire context.Context, k *call) (*pluginpb.Plugin
 
 // refuse kills a process that broke the rules of the protocol.
 func (p *process) refuse(problem error) error {
-	p.stop("it was ended because it gave an answer that is refused")
+	p.stop(errors.New("it was ended because it gave an answer that is refused"))
 	return &AnswerError{Plugin: p.opts.Path, Problem: problem}
 }
 
@@ -150,7 +165,7 @@ func (p *process) broken(err error) error {
 		p.await()
 		return errGone
 	default:
-		return p.refuse(errors.New(clean(s.Message(), maxTextBytes)))
+		return p.refuse(errors.New(cleanLine(s.Message(), maxTextBytes)))
 	}
 }
 
@@ -161,9 +176,10 @@ func (p *process) await() {
 	select {
 	case <-child.exited:
 	case <-time.After(time.Second):
-		p.stop("it closed its connection")
+		p.stop(errors.New("it closed its connection"))
 	}
 	<-child.drained
+	p.awaitOutput()
 }
 
 // take takes one frame and reports whether it is the last. Errors break the protocol.

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -16,7 +17,7 @@ import (
 
 // Options says which program a client runs, and how.
 type Options struct {
-	// Path is the program.
+	// Path is the program; a relative path is one from the folder that New is called in.
 	Path string
 	// SHA256 is its pinned digest in hexadecimal; "" runs whatever is there.
 	SHA256 string
@@ -25,7 +26,8 @@ type Options struct {
 	// plugin makes of them.
 	Protocols []int
 	// TempDir is where the process gets a private folder for sockets and temporary
-	// files; "" stands for the system's. Its path must be short.
+	// files; "" stands for the system's. Its path must be short. What hosts that were killed
+	// have left there is removed.
 	TempDir string
 	// Env lists further variables for the process, "NAME=value", beside the few that it gets of the host's.
 	Env []string
@@ -33,7 +35,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Limits are the limits of the process and of its answers.
 	Limits Limits
-	// StartTimeout is how long the process may take to say where it listens; 0 stands for 30 seconds.
+	// StartTimeout is how long the process may take to say where it listens, then to be
+	// ready for a call, and to say what it is; 0 stands for 30 seconds.
 	StartTimeout time.Duration
 	// StopTimeout is how long a cancelled call, and a process that is closed, may
 	// take to end by itself before the process is killed; 0 stands for 2 seconds.
@@ -65,11 +68,17 @@ func (l Limits) openFiles() int {
 // name is what logs call the plugin.
 func (o Options) name() string { return filepath.Base(o.Path) }
 
-const (
-	// startFailed and closedReason are why a process was ended, if nothing better is known.
-	startFailed  = "it could not be started"
-	closedReason = "it was closed"
-)
+// locate makes the paths absolute: the program that is checked is the one that runs, and
+// sockets are compared with their folder.
+func (o *Options) locate() (err error) {
+	if o.Path == "" {
+		return fmt.Errorf("%w: no program of a plugin is named", fault.ErrUsage)
+	}
+	if o.Path, err = filepath.Abs(o.Path); err == nil {
+		o.TempDir, err = filepath.Abs(cmp.Or(o.TempDir, os.TempDir()))
+	}
+	return err
+}
 
 // Client is a plugin in a process of its own: a zoo.Plugin and a zoo.Resolver. The
 // process is started by the first call, and anew by the next call after it has ended.
@@ -81,6 +90,7 @@ const (
 // Methods may be called by many goroutines.
 type Client struct {
 	opts Options
+	lost error // why the program cannot be located
 
 	mu     sync.Mutex
 	closed bool
@@ -108,11 +118,12 @@ func New(opts Options) *Client {
 	if len(opts.Protocols) == 0 {
 		opts.Protocols = protocols
 	}
-	return &Client{opts: opts}
+	err := opts.locate()
+	return &Client{opts: opts, lost: err}
 }
 
 // Close ends the process, fails the calls that are going on and waits until nothing
-// is left of it. Later calls fail. It returns nil.
+// is left of it. They and later calls get a [ClosedError]. It returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -147,7 +158,10 @@ func (c *Client) current() (*process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, fmt.Errorf("%w: plugin %q is closed", fault.ErrUsage, c.opts.Path)
+		return nil, &ClosedError{Plugin: c.opts.Path}
+	}
+	if c.lost != nil {
+		return nil, &StartError{Plugin: c.opts.Path, Err: c.lost}
 	}
 	if c.proc != nil {
 		select {

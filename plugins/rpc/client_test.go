@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -42,10 +44,16 @@ func TestMethods(t *testing.T) {
 	c, _ := start(t, "plain")
 	works(t, c)
 
-	plan, err := c.Fetch(t.Context(), zoo.FetchRequest{Release: release(), Dir: t.TempDir()})
+	dir := t.TempDir()
+	plan, err := c.Fetch(t.Context(), zoo.FetchRequest{Release: release(), Dir: dir})
 	want := zoo.FetchPlan{Files: append(release().Source.Files, catalog.File{Path: "told/p"})}
 	if diff := cmp.Diff(want, plan); err != nil || diff != "" {
 		t.Errorf("fetch: %v\n%s", err, diff)
+	}
+	var told catalog.Release
+	err = json.Unmarshal([]byte(word(t, dir, "release")), &told)
+	if diff := cmp.Diff(release(), told); err != nil || diff != "" {
+		t.Errorf("the release of fetch: %v\n%s", err, diff)
 	}
 
 	req := zoo.ConvertRequest{
@@ -214,6 +222,19 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCancelledGate cancels a gate that ends well all the same.
+func TestCancelledGate(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain")
+	works(t, c)
+	reason := errors.New("no more interest")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(50*time.Millisecond, func() { cancel(reason) })
+	if _, err := c.Gate(ctx, zoo.GateRequest{Dir: "late"}); !errors.Is(err, reason) {
+		t.Errorf("error %v, want the cause", err)
+	}
+}
+
 // exists reports whether there is such a file.
 func exists(name string) bool {
 	_, err := os.Stat(name)
@@ -330,15 +351,29 @@ func TestClosed(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-ended; err == nil {
-		t.Error("a call went on")
+	closed := func(what string, err error) {
+		t.Helper()
+		var want *rpc.ClosedError
+		if !errors.As(err, &want) || !errors.Is(err, zoo.ErrUsage) || zoo.Hint(err) != "" {
+			t.Errorf("%s: %v with hint %q", what, err, zoo.Hint(err))
+		}
 	}
-	if _, err := c.Describe(t.Context()); !errors.Is(err, zoo.ErrUsage) {
-		t.Errorf("describe after close: %v", err)
-	}
+	closed("a call that went on", <-ended)
+	_, err := c.Describe(t.Context())
+	closed("describe after close", err)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
+	starting, _ := start(t, "silent", func(o *rpc.Options) { o.StopTimeout = 100 * time.Millisecond })
+	go func() {
+		_, err := starting.Describe(t.Context())
+		ended <- err
+	}()
+	for errors.Is(starting.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+		time.Sleep(time.Millisecond)
+	}
+	_ = starting.Close()
+	closed("a call that waited for the start", <-ended)
 	unused := rpc.New(rpc.Options{})
 	if err := unused.Close(); err != nil {
 		t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"unicode/utf8"
 
 	"github.com/Masterminds/semver/v3"
 
@@ -114,7 +115,7 @@ func encodeDescription(d zoo.Description, p zoo.Plugin) *pluginpb.Description {
 	_, synthesizes := p.(zoo.Synthesizer)
 	_, estimates := p.(zoo.Estimator)
 	return &pluginpb.Description{
-		Name: d.Name, Version: d.Version, Title: clean(d.Title, maxTitleBytes), Operations: int32(d.Operations),
+		Name: d.Name, Version: d.Version, Title: d.Title, Operations: int32(d.Operations),
 		Synthesizes: synthesizes, Estimates: estimates,
 	}
 }
@@ -124,11 +125,14 @@ func decodeDescription(d *pluginpb.Description) (zoo.Description, error) {
 	if err := catalog.ValidateName(d.GetName()); err != nil {
 		return zoo.Description{}, err
 	}
-	if _, err := semver.StrictNewVersion(d.GetVersion()); err != nil || len(d.GetVersion()) > maxTitleBytes {
+	if _, err := semver.StrictNewVersion(d.GetVersion()); err != nil || len(d.GetVersion()) > maxNameBytes {
 		return zoo.Description{}, fmt.Errorf("version %.80q is not semantic", d.GetVersion())
 	}
+	if title := d.GetTitle(); utf8.RuneCountInString(title) > maxTitle || title != cleanLine(title, len(title)) {
+		return zoo.Description{}, fmt.Errorf("title %.300q is not one line of at most %d characters", title, maxTitle)
+	}
 	return zoo.Description{
-		Name: d.GetName(), Version: d.GetVersion(), Title: clean(d.GetTitle(), maxTitleBytes), Operations: int(d.GetOperations()),
+		Name: d.GetName(), Version: d.GetVersion(), Title: d.GetTitle(), Operations: int(d.GetOperations()),
 	}, nil
 }
 
@@ -161,7 +165,7 @@ func decodeConversion(c *pluginpb.Conversion) (zoo.Conversion, error) {
 			return zoo.Conversion{}, fmt.Errorf("error of rounding %d is none: %d tensors, %d numbers, %g, %g", i, r.GetTensors(), r.GetNumbers(), r.GetRelL2(), r.GetMaxAbs())
 		}
 		out.Rounding = append(out.Rounding, zoo.RoundingError{
-			Family: clean(r.GetFamily(), maxHintBytes), Grid: clean(r.GetGrid(), maxHintBytes), Tensors: int(r.GetTensors()), Numbers: r.GetNumbers(),
+			Family: cleanLine(r.GetFamily(), maxHintBytes), Grid: cleanLine(r.GetGrid(), maxHintBytes), Tensors: int(r.GetTensors()), Numbers: r.GetNumbers(),
 			Problem: clean(r.GetProblem(), maxTextBytes), RelL2: r.GetRelL2(), MaxAbs: r.GetMaxAbs(),
 		})
 	}
@@ -191,7 +195,7 @@ func encodeEstimate(e zoo.Estimate) (*pluginpb.Estimation, error) {
 	}
 	out := &pluginpb.Estimation{PackBytes: e.PackBytes, Program: p.GetProgram()}
 	for _, a := range e.Assumptions {
-		out.Assumptions = append(out.Assumptions, clean(a, maxHintBytes))
+		out.Assumptions = append(out.Assumptions, cleanLine(a, maxHintBytes))
 	}
 	return out, nil
 }
@@ -206,7 +210,7 @@ func decodeEstimate(e *pluginpb.Estimation) (zoo.Estimate, error) {
 		return zoo.Estimate{}, fmt.Errorf("%d assumptions, at most %d are allowed", n, maxAssumptions)
 	}
 	for _, a := range e.GetAssumptions() {
-		out.Assumptions = append(out.Assumptions, clean(a, maxHintBytes))
+		out.Assumptions = append(out.Assumptions, cleanLine(a, maxHintBytes))
 	}
 	var err error
 	out.Program, err = program.Decode(e.GetProgram())

@@ -15,8 +15,11 @@ type CrashError struct {
 	Plugin string
 	// Reason says how it ended, such as "signal: killed".
 	Reason string
-	// Log holds the last lines that it wrote, oldest first; a panic's first line comes first.
+	// Log holds the last lines that it wrote, oldest first, or if it panicked those that
+	// begin with the panic's.
 	Log []string
+
+	telling []string // those of them that the text has
 }
 
 // shownLines is how many lines of the log an error's text has.
@@ -24,7 +27,7 @@ const shownLines = 3
 
 // Error gives the reason and the most telling lines.
 func (e *CrashError) Error() string {
-	return fmt.Sprintf("plugin %q ended during the call: %s", e.Plugin, e.Reason) + lastLines(e.Log)
+	return fmt.Sprintf("plugin %q ended during the call: %s", e.Plugin, e.Reason) + wrote(e.telling)
 }
 
 // Hint says that the plugin is at fault.
@@ -32,16 +35,26 @@ func (e *CrashError) Hint() string {
 	return "try again: the plugin is started anew; if it happens again, report it to the plugin's author"
 }
 
-// lastLines spells the end of a log out.
-func lastLines(log []string) string {
-	if len(log) == 0 {
+// wrote spells lines of a plugin out.
+func wrote(lines []string) string {
+	if len(lines) == 0 {
 		return ""
 	}
-	if !isPanic(log[0]) {
-		log = log[max(len(log)-shownLines, 0):]
-	}
-	return "; it wrote: " + strings.Join(log[:min(len(log), shownLines)], " | ")
+	return "; it wrote: " + strings.Join(lines, " | ")
 }
+
+// ClosedError reports the use of a client that was closed, before or during the call. It
+// matches fault.ErrUsage.
+type ClosedError struct {
+	// Plugin is the program's path.
+	Plugin string
+}
+
+// Error names the program.
+func (e *ClosedError) Error() string { return fmt.Sprintf("plugin %q was closed", e.Plugin) }
+
+// Is reports whether target is fault.ErrUsage.
+func (e *ClosedError) Is(target error) bool { return target == fault.ErrUsage }
 
 // StartError reports a program that could not be started, or that is no plugin. It
 // matches fault.ErrNotFound if there is no such file.
@@ -50,13 +63,15 @@ type StartError struct {
 	Plugin string
 	// Err says what went wrong.
 	Err error
-	// Log holds the last lines that it wrote, oldest first.
+	// Log is as in [CrashError].
 	Log []string
+
+	telling []string
 }
 
 // Error gives the reason and the most telling lines.
 func (e *StartError) Error() string {
-	return fmt.Sprintf("start plugin %q: %v", e.Plugin, e.Err) + lastLines(e.Log)
+	return fmt.Sprintf("start plugin %q: %v", e.Plugin, e.Err) + wrote(e.telling)
 }
 
 // Unwrap returns the reason.

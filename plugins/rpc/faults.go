@@ -33,7 +33,7 @@ var errAnswer = errors.New("the plugin returned what is no answer")
 
 // encodeFault makes a frame of an error.
 func encodeFault(err error) *pluginpb.PluginFrame {
-	f := &pluginpb.Fault{Text: clean(err.Error(), maxTextBytes), Hint: clean(fault.Hint(err), maxHintBytes)}
+	f := &pluginpb.Fault{Text: clean(err.Error(), maxTextBytes), Hint: cleanLine(fault.Hint(err), maxHintBytes)}
 	for _, k := range kinds {
 		if errors.Is(err, k.sentinel) {
 			f.Kinds = append(f.Kinds, k.kind)
@@ -62,7 +62,7 @@ func decodeFault(f *pluginpb.Fault) error {
 	if e.panicked || e.Is(errAnswer) {
 		return &faultyError{e}
 	}
-	if hint := clean(f.GetHint(), maxHintBytes); hint != "" {
+	if hint := cleanLine(f.GetHint(), maxHintBytes); hint != "" {
 		return fault.WithHint(e, hint)
 	}
 	return e
@@ -105,4 +105,14 @@ func clean(text string, limit int) string {
 		}
 		return r
 	}, strings.ToValidUTF8(text, string(unicode.ReplacementChar)))
+}
+
+// cleanLine makes a text from a plugin fit to be shown as one line, like clean.
+func cleanLine(text string, limit int) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp) {
+			return ' '
+		}
+		return r
+	}, clean(text, limit))
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"log/slog"
 	"slices"
@@ -30,7 +31,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add(b.Bytes())
 	}
 	var reference []*pluginpb.PluginFrame
-	err := sendReference(&zoo.Reference{
+	err := sendReference(f.Context(), &zoo.Reference{
 		Runs: []zoo.ReferenceRun{{
 			Prompt: []int32{1, 2}, Greedy: []int32{3}, Margin: []float32{0.5},
 			PromptLogits: [][]float32{{1, 2, 3}, {4, 5, 6}}, LastLogits: []float32{7, 8, 9},
@@ -63,8 +64,12 @@ func FuzzFrames(f *testing.F) {
 		}}
 		r := bufio.NewReader(bytes.NewReader(data))
 		for {
-			frame := &pluginpb.PluginFrame{}
-			if protodelim.UnmarshalFrom(r, frame) != nil {
+			n, err := binary.ReadUvarint(r)
+			if err != nil || n > uint64(len(data)) {
+				return
+			}
+			raw, frame := make([]byte, n), &pluginpb.PluginFrame{}
+			if _, err := io.ReadFull(r, raw); err != nil || decodeFrame(raw, frame) != nil {
 				return
 			}
 			last, err := k.take(frame)
@@ -73,6 +78,9 @@ func FuzzFrames(f *testing.F) {
 			}
 			if last {
 				checkLast(t, frame, k.gathering)
+				if kept := memory(&k.gathering.ref); kept > allowed-k.gathering.left {
+					t.Errorf("%d bytes are kept, %d were counted", kept, allowed-k.gathering.left)
+				}
 				return
 			}
 		}
@@ -114,6 +122,24 @@ func checkLast(t *testing.T, frame *pluginpb.PluginFrame, g *gathering) {
 	}
 }
 
+// memory is what reference values take.
+func memory(ref *zoo.Reference) int64 {
+	n := 120*cap(ref.Runs) + 48*cap(ref.Questions) + 16*cap(ref.Prompts)
+	for _, r := range ref.Runs {
+		n += 4*(cap(r.Prompt)+cap(r.Greedy)+cap(r.Margin)+cap(r.LastLogits)) + 24*cap(r.PromptLogits)
+		for _, row := range r.PromptLogits {
+			n += 4 * cap(row)
+		}
+	}
+	for _, q := range ref.Questions {
+		n += len(q.Question) + len(q.Expected) + len(q.Reference)
+	}
+	for _, text := range ref.Prompts {
+		n += len(text)
+	}
+	return int64(n)
+}
+
 // FuzzOutput reads what a program prints.
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("1|1|unix|/tmp/x/plugin1|grpc|" + strings.Repeat("A", 60) + "\n"))
@@ -138,11 +164,12 @@ func FuzzOutput(f *testing.F) {
 				t.Error(err)
 			}
 		}
-		if !bytes.Equal(lines, data) || !bytes.Equal(append(written, w.rest...), data) {
+		w.end()
+		if !bytes.Equal(lines, data) || !bytes.Equal(written, data) {
 			t.Error("lines are not what was printed")
 		}
-		for _, line := range book.lines() {
-			if len(line) > 3*keptLineBytes || line != clean(line, len(line)) {
+		for _, line := range append(book.lastLines(), book.lastPanic()...) {
+			if len(line) > 3*keptLineBytes || line != cleanLine(line, len(line)) {
 				t.Errorf("kept %q", line)
 			}
 		}

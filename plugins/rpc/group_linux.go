@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is the process group of a plugin.
+// group is the process group of a plugin. A descendant that leaves the group, as a daemon
+// does, is not killed with it.
 type group struct{}
 
 // start starts the process as the leader of a group, which the kernel kills with the

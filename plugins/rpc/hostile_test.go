@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/plugins/rpc"
 	"github.com/zoo-sdk/zoo/plugins/rpc/pluginpb"
 	"github.com/zoo-sdk/zoo/program"
@@ -175,12 +177,13 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// TestCrash lets a plugin end in the midst of a call.
+// TestCrash lets a plugin end in the midst of a call, and hears its last words.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	for what, want := range map[string]string{
-		"crash": "exit status 2; it wrote: panic: in a goroutine",
-		"exit":  "exit status 7; it wrote: that was it",
+		"crash":     "exit status 2; it wrote: panic: in a goroutine",
+		"exit":      "exit status 7; it wrote: that was it",
+		"break off": "exit status 7; it wrote: that was",
 	} {
 		c, _ := start(t, "plain")
 		_, err := do(t.Context(), t, c, what)
@@ -188,7 +191,60 @@ func TestCrash(t *testing.T) {
 		if !errors.As(err, &crash) || !strings.Contains(err.Error(), want) || zoo.Hint(err) == "" {
 			t.Errorf("%s: error %v, want %q", what, err, want)
 		}
+		if what == "break off" && (!slices.Contains(crash.Log, "that was") || !slices.Contains(crash.Log, "that was it")) {
+			t.Errorf("the last words are %q", crash.Log)
+		}
 		works(t, c)
+	}
+}
+
+// TestOldPanic lets a plugin end some time after it printed what looks like a panic.
+func TestOldPanic(t *testing.T) {
+	t.Parallel()
+	for then, want := range map[string]string{
+		"exit": "exit status 3; it wrote: a harmless line | a harmless line | a harmless line",
+		"":     "exit status 2; it wrote: panic: too bad | goroutine ",
+	} {
+		c, _ := start(t, "plain")
+		_, err := c.Convert(t.Context(), zoo.ConvertRequest{Dir: t.TempDir(), Recipe: map[string]string{"do": "recover", "then": then}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// TestGoexit lets a method end its goroutine instead of returning.
+func TestGoexit(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain")
+	if _, err := do(t.Context(), t, c, "goexit"); err == nil || !strings.Contains(err.Error(), "ended its goroutine") || zoo.Hint(err) == "" {
+		t.Errorf("error %v", err)
+	}
+	works(t, c)
+}
+
+// TestUnsendable lets a plugin answer what cannot be sent, which fails that call alone.
+func TestUnsendable(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain")
+	dir, err := do(t.Context(), t, c, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]string{
+		"answer at length":        "bytes, at most 4259840 are allowed",
+		"answer with other bytes": "what is no answer: string field",
+	} {
+		if _, err := do(t.Context(), t, c, what); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", what, err, want)
+		}
+	}
+	// What the host asks may be no text either.
+	if _, err := c.Fetch(t.Context(), zoo.FetchRequest{Release: catalog.Release{Model: "\xff"}}); !errors.Is(err, zoo.ErrUsage) {
+		t.Errorf("a request that cannot be sent: %v", err)
+	}
+	if next, err := do(t.Context(), t, c, ""); err != nil || word(t, dir, "pid") != word(t, next, "pid") {
+		t.Errorf("the next call ran in another process; %v", err)
 	}
 }
 
@@ -354,6 +410,12 @@ func allLies() map[string]lie {
 	add("describe", "another end", "of another call", ready, done)
 	add("describe", "name", "name", ready, describedAs("../x", "1.0.0"))
 	add("describe", "version", "not semantic", ready, describedAs("a", "new"))
+	titled := func(title string) *pluginpb.PluginFrame {
+		return &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Description{Description: &pluginpb.Description{Name: "a", Version: "1.0.0", Title: title}}}
+	}
+	add("describe", "two lines", "not one line", ready, titled("a title\nerror: a line"))
+	add("describe", "separated lines", "not one line", ready, titled("a\u2028b"))
+	add("describe", "long title", "at most 200 characters", ready, titled(strings.Repeat("x", 201)))
 	tell("describe", "status", "no such thing", func(func(...*pluginpb.PluginFrame) error) error {
 		return status.Error(codes.Unimplemented, "no such thing")
 	})
@@ -362,10 +424,19 @@ func allLies() map[string]lie {
 	add("fetch", "twice", "twice", ready, planOf("a", "A"))
 	add("fetch", "no files", "number of files", ready, planOf())
 	add("fetch", "size", "size", ready, &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Plan{Plan: &pluginpb.FetchPlan{Files: []*pluginpb.File{{Path: "a", SizeBytes: -1}}}}})
+	tell("fetch", "empty files", "MiB of memory", func(send func(...*pluginpb.PluginFrame) error) error {
+		return send(ready, &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Plan{Plan: &pluginpb.FetchPlan{Files: slices.Repeat([]*pluginpb.File{{}}, 300_000)}}})
+	})
+	add("convert", "roundings", "at most 65536", ready, &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Conversion{Conversion: &pluginpb.Conversion{
+		Rounding: slices.Repeat([]*pluginpb.RoundingError{{}}, 1<<16+1),
+	}}})
 	add("convert", "rounding", "none", ready, &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Conversion{Conversion: &pluginpb.Conversion{
 		Rounding: []*pluginpb.RoundingError{{RelL2: math.NaN()}},
 	}}})
 	add("estimate", "pack size", "-1 bytes", &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Estimation{Estimation: &pluginpb.Estimation{PackBytes: -1}}})
+	add("estimate", "assumptions", "at most 256", &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Estimation{Estimation: &pluginpb.Estimation{
+		Assumptions: make([]string, 257),
+	}}})
 	add("estimate", "no program", "invalid program", &pluginpb.PluginFrame{Frame: &pluginpb.PluginFrame_Estimation{Estimation: &pluginpb.Estimation{}}})
 	add("run", "nothing", "invalid program", ready, programFrame(nil))
 	add("run", "huge program", "larger than max", ready, programFrame(make([]byte, rpc.MaxFrame)))
@@ -393,6 +464,8 @@ func allLies() map[string]lie {
 	add("gate", "rows", "at 5 positions", ready, partOf(&pluginpb.ReferenceRun{Prompt: []int32{1}, PromptRows: 5, Vocabulary: 1}), done)
 	add("gate", "negative", "-2 logits", ready, partOf(&pluginpb.ReferenceRun{Prompt: []int32{1}, PromptRows: 1, Vocabulary: 1, LastLogits: -2}), done)
 	add("gate", "promise", "more memory", ready, partOf(&pluginpb.ReferenceRun{Prompt: make([]int32, 1<<16), PromptRows: 1 << 16, Vocabulary: 1 << 24}), done)
+	add("gate", "short rows", "more memory", ready, partOf(&pluginpb.ReferenceRun{Prompt: make([]int32, 1<<18), PromptRows: 1 << 18, Vocabulary: 1}), done)
+	add("gate", "short runs", "more memory", ready, partOf(slices.Repeat([]*pluginpb.ReferenceRun{{}}, 1<<15)...), done)
 	add("gate", "infinite", "a logit is", ready, partOf(one()), logitsOf(1, float32(math.Inf(1))), done)
 	add("gate", "few logits", "did not come", ready, partOf(one()), logitsOf(1, 2, 3), done)
 	add("gate", "many logits", "more logits", ready, partOf(one()), logitsOf(1, 2, 3, 4, 5), done)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +70,7 @@ func roles() map[string]func() {
 		},
 	}
 	maps.Copy(all, badHandshakes())
+	maps.Copy(all, badServers())
 	all["liar"], all[hostRole] = serveLies, beHost
 	return all
 }
@@ -83,10 +86,17 @@ func (plain) Describe(ctx context.Context) (zoo.Description, error) {
 	return about, context.Cause(ctx)
 }
 
-// Fetch implements zoo.Plugin: it returns the files of the release, or fails as told.
+// Fetch implements zoo.Plugin: it returns the files of the release, or fails as told, and
+// leaves the release in the folder.
 func (plain) Fetch(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
 	if err, ok := failures()[req.Release.Model]; ok {
 		return zoo.FetchPlan{}, err
+	}
+	if req.Dir != "" {
+		text, err := json.Marshal(req.Release)
+		if err := errors.Join(err, os.WriteFile(filepath.Join(req.Dir, "release"), text, 0o600)); err != nil {
+			return zoo.FetchPlan{}, err
+		}
 	}
 	files := append(slices.Clone(req.Release.Source.Files), catalog.File{Path: "told/" + req.Release.Recipe["path"]})
 	return zoo.FetchPlan{Files: files}, nil
@@ -108,10 +118,28 @@ func (plain) Convert(ctx context.Context, req zoo.ConvertRequest) (zoo.Conversio
 		slog.Info("about to crash", "in", "a goroutine")
 		go func() { panic("in a goroutine") }()
 		select {}
+	case "recover": // long before the crash
+		fmt.Fprintln(os.Stderr, "panic: not that bad")
+		fmt.Fprintln(os.Stderr, "goroutine 1 [running]:")
+		for i := range 50 {
+			slog.Info("a harmless line", "count", i)
+		}
+		if req.Recipe["then"] == "exit" {
+			os.Exit(3)
+		}
+		go func() { panic("too bad") }()
+		select {}
 	case "exit":
 		fmt.Fprintln(os.Stderr, "that was it")
-		time.Sleep(50 * time.Millisecond)
 		os.Exit(7)
+	case "break off":
+		fmt.Print("that was")
+		fmt.Fprint(os.Stderr, "that was it")
+		os.Exit(7)
+	case "goexit":
+		runtime.Goexit()
+	case "recurse":
+		return recurse(req, 60)
 	case "wait": // for the end of the context, and some time more
 		<-ctx.Done()
 		time.Sleep(20 * time.Millisecond)
@@ -135,6 +163,20 @@ func (plain) Convert(ctx context.Context, req zoo.ConvertRequest) (zoo.Conversio
 			req.Progress(n, 10)
 			time.Sleep(120 * time.Millisecond)
 		}
+	case "records":
+		for _, line := range records {
+			fmt.Fprintln(os.Stderr, line)
+		}
+		return zoo.Conversion{}, nil
+	case "flood":
+		for i := range 20_000 {
+			slog.Error("trouble", "count", i)
+		}
+		return zoo.Conversion{}, nil
+	case "answer at length":
+		return zoo.Conversion{Rounding: slices.Repeat([]zoo.RoundingError{{Problem: strings.Repeat("x", 16<<10)}}, 500)}, nil
+	case "answer with other bytes":
+		return zoo.Conversion{Rounding: []zoo.RoundingError{{Family: "\xff"}}}, nil
 	case "environment":
 		return zoo.Conversion{}, note("environment", strings.Join(os.Environ(), "\n"))
 	case "print":
@@ -145,8 +187,11 @@ func (plain) Convert(ctx context.Context, req zoo.ConvertRequest) (zoo.Conversio
 		fmt.Fprintln(os.Stderr, "printed to standard error")
 		slog.Warn("said to the logger", "count", 3)
 		return zoo.Conversion{}, nil
-	case "family": // has a child that outlives it
+	case "family", "daemon": // has a child that outlives it
 		cmd := exec.Command(os.Args[0])
+		if req.Recipe["do"] == "daemon" {
+			leave(cmd)
+		}
 		cmd.Env = []string{roleVariable + "=silent"}
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Start(); err != nil {
@@ -172,6 +217,14 @@ func (plain) Convert(ctx context.Context, req zoo.ConvertRequest) (zoo.Conversio
 	return zoo.Conversion{Rounding: rounding(req)}, nil
 }
 
+// recurse panics n calls deeper.
+func recurse(req zoo.ConvertRequest, n int) (zoo.Conversion, error) {
+	if n == 0 {
+		panic("too deep")
+	}
+	return recurse(req, n-1)
+}
+
 // rounding makes an answer out of the whole request.
 func rounding(req zoo.ConvertRequest) []zoo.RoundingError {
 	return []zoo.RoundingError{
@@ -180,8 +233,11 @@ func rounding(req zoo.ConvertRequest) []zoo.RoundingError {
 	}
 }
 
-// Gate implements zoo.Plugin.
-func (plain) Gate(_ context.Context, req zoo.GateRequest) (*zoo.Reference, error) {
+// Gate implements zoo.Plugin. In the folder "late" it ends after it was cancelled, and well.
+func (plain) Gate(ctx context.Context, req zoo.GateRequest) (*zoo.Reference, error) {
+	if filepath.Base(req.Dir) == "late" {
+		<-ctx.Done()
+	}
 	return reference(filepath.Base(req.Dir)), nil
 }
 

@@ -34,7 +34,8 @@ func absolute(dir string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// Describe implements zoo.Plugin.
+// Describe implements zoo.Plugin. A plugin that does not answer within
+// [Options.StartTimeout] is a [StartError].
 func (c *Client) Describe(ctx context.Context) (zoo.Description, error) {
 	about, _, err := c.describe(ctx)
 	return about, err
@@ -42,7 +43,7 @@ func (c *Client) Describe(ctx context.Context) (zoo.Description, error) {
 
 // describe returns what the plugin says of itself, and the message that it came in.
 func (c *Client) describe(ctx context.Context) (zoo.Description, *pluginpb.Description, error) {
-	last, err := c.ask(ctx, &call{request: &pluginpb.HostFrame{Request: &pluginpb.HostFrame_Describe{Describe: &pluginpb.Describe{}}}})
+	last, err := c.ask(ctx, &call{prompt: true, request: &pluginpb.HostFrame{Request: &pluginpb.HostFrame_Describe{Describe: &pluginpb.Describe{}}}})
 	if err != nil {
 		return zoo.Description{}, nil, err
 	}
@@ -58,7 +59,8 @@ func (c *Client) describe(ctx context.Context) (zoo.Description, *pluginpb.Descr
 }
 
 // Resolve implements zoo.Resolver: it returns the client as a value that is a
-// zoo.Synthesizer and a zoo.Estimator where the plugin is one.
+// zoo.Synthesizer and a zoo.Estimator where the plugin is one. It is bounded like
+// [Client.Describe].
 func (c *Client) Resolve(ctx context.Context) (zoo.Plugin, error) {
 	_, d, err := c.describe(ctx)
 	switch {

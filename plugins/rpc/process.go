@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -43,20 +42,30 @@ type process struct {
 	overOnce sync.Once
 	// ended is closed when nothing is left of the process.
 	ended chan struct{}
+	// printed is closed when the stream of what go-plugin's other end redirects has ended.
+	printed     chan struct{}
+	printedOnce sync.Once
 
 	mu     sync.Mutex
 	child  *child // nil until there is one
-	reason string // why the host ended it, or ""
+	reason error  // why the host ended it, or nil
 }
+
+// errStartFailed and errClosed are why a process was ended, if nothing better is known.
+var (
+	errStartFailed = errors.New("it could not be started")
+	errClosed      = errors.New("it was closed")
+)
 
 // startProcess starts the program in the background.
 func startProcess(opts Options) *process {
 	p := &process{
-		opts:  opts,
-		log:   &logbook{logger: opts.Logger.With("plugin", opts.name())},
-		ready: make(chan struct{}),
-		over:  make(chan struct{}),
-		ended: make(chan struct{}),
+		opts:    opts,
+		log:     &logbook{logger: opts.Logger.With("plugin", opts.name())},
+		ready:   make(chan struct{}),
+		over:    make(chan struct{}),
+		ended:   make(chan struct{}),
+		printed: make(chan struct{}),
 	}
 	go p.run()
 	return p
@@ -66,16 +75,14 @@ func startProcess(opts Options) *process {
 func (p *process) run() {
 	defer close(p.ended)
 	client := p.configure()
-	slow := time.AfterFunc(p.opts.StartTimeout, func() {
-		p.stop(fmt.Sprintf("it did not start within %v", p.opts.StartTimeout))
-	})
+	slow := p.expect("it did not start")
 	conn, err := p.connect(client)
 	if !slow.Stop() && err == nil {
-		err = errors.New(p.ending())
+		err = p.ending()
 	}
 	child := p.running()
 	if err != nil {
-		p.stop(startFailed)
+		p.stop(errStartFailed)
 		if child != nil {
 			<-child.drained
 		}
@@ -93,14 +100,42 @@ func (p *process) run() {
 	p.retire()
 	<-child.drained
 	client.Kill() // the process is gone; this ends what go-plugin has running beside it
-	_ = os.RemoveAll(child.dir)
+	if p.conn != nil {
+		p.awaitOutput()
+	}
+	p.log.tellLost()
+	child.folder.remove()
+}
+
+// expect ends the process within StartTimeout, unless the timer is stopped.
+func (p *process) expect(what string) *time.Timer {
+	return time.AfterFunc(p.opts.StartTimeout, func() {
+		p.stop(fmt.Errorf("%s within %v", what, p.opts.StartTimeout))
+	})
+}
+
+// awaitOutput waits until what came over the connection is logged, once that is broken.
+func (p *process) awaitOutput() {
+	select {
+	case <-p.printed:
+	case <-time.After(drainTime):
+	}
 }
 
 // configure makes go-plugin's client.
 func (p *process) configure() *plugin.Client {
-	chatter := &lineWriter{line: func(line []byte) { p.log.logger.Debug(clean(string(bytes.TrimSpace(line)), maxLineBytes)) }}
+	chatter := &lineWriter{line: func(line []byte) {
+		p.log.pass(record{level: slog.LevelDebug, text: cleanLine(string(bytes.TrimSpace(line)), shownBytes)})
+	}}
 	stdout := &lineWriter{line: func(line []byte) { p.log.add(line, slog.LevelDebug) }}
 	stderr := &lineWriter{line: func(line []byte) { p.log.add(line, slog.LevelInfo) }}
+	printed := func() {
+		p.printedOnce.Do(func() {
+			stdout.end()
+			stderr.end()
+			close(p.printed)
+		})
+	}
 	return plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  handshake,
 		VersionedPlugins: wire{}.versions(p.opts.Protocols),
@@ -113,29 +148,35 @@ func (p *process) configure() *plugin.Client {
 		SyncStdout:       stdout,
 		SyncStderr:       stderr,
 		Logger:           hclog.New(&hclog.LoggerOptions{Output: chatter, Level: hclog.Debug, DisableTime: true}),
-		GRPCDialOptions:  []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxRequest))},
+		GRPCDialOptions: []grpc.DialOption{
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxFrame), grpc.MaxCallSendMsgSize(maxRequest)),
+			grpc.WithStreamInterceptor(streams(printed)),
+		},
 	})
 }
 
 // prepare checks the program and makes the runner of its process. spec has the
 // variables that go-plugin's other end needs.
 func (p *process) prepare(_ hclog.Logger, spec *exec.Cmd, dir string) (runner.Runner, error) {
-	c := newChild(p.opts, dir, append(environment(p.opts.Env, dir), spec.Env...), p.log)
-	err := p.opts.verify()
-	if err == nil && len(dir) > maxSocketDirBytes {
+	sweep(p.opts.TempDir)
+	f, err := claim(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err = p.opts.verify(); err == nil && len(dir) > maxSocketDirBytes {
 		err = fault.WithHint(fmt.Errorf("%w: the path of the temporary folder %q is too long for a socket", fault.ErrUsage, dir), "set TMPDIR to a folder with a short path")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil && p.reason != "" {
-		err = errors.New(p.reason)
+	if err == nil {
+		err = p.reason
 	}
 	if err != nil {
-		_ = os.RemoveAll(dir)
+		f.remove()
 		return nil, err
 	}
-	p.child = c
-	return c, nil
+	p.child = newChild(p.opts, f, append(environment(p.opts.Env, f.files), spec.Env...), p.log)
+	return p.child, nil
 }
 
 // connect starts the program and connects to it.
@@ -166,37 +207,71 @@ func (p *process) startError(err error) error {
 	if sum, ok := errors.AsType[*ChecksumError](err); ok {
 		return sum
 	}
+	var refused error
+	if child != nil {
+		refused = child.refusal()
+	}
 	switch {
-	case child != nil && child.refused != nil && !errors.Is(child.refused, errSilent):
-		err = child.refused
-	case reason != "" && reason != startFailed:
-		err = errors.New(reason)
-	case child != nil && child.refused != nil:
-		err = fmt.Errorf("%w: %s", child.refused, child.reason())
+	case reason == errClosed:
+		return &ClosedError{Plugin: p.opts.Path}
+	case refused != nil && !errors.Is(refused, errSilent):
+		err = refused
+	case reason != nil && reason != errStartFailed:
+		err = reason
+	case refused != nil:
+		err = fmt.Errorf("%w: %w", refused, child.reason())
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%w: %w", fault.ErrNotFound, err)
 	case errors.Is(err, fs.ErrPermission):
 		err = fmt.Errorf("%w: %w", fault.ErrNotPermitted, err)
 	}
-	return &StartError{Plugin: p.opts.Path, Err: err, Log: p.log.lines()}
+	return p.unusable(err)
+}
+
+// unusable makes an error of what keeps the program from being used.
+func (p *process) unusable(err error) error {
+	log, telling := p.words()
+	return &StartError{Plugin: p.opts.Path, Err: err, Log: log, telling: telling}
+}
+
+// crashError says why the process, which is gone, has ended during a call.
+func (p *process) crashError() error {
+	reason := p.ending()
+	if reason == errClosed {
+		return &ClosedError{Plugin: p.opts.Path}
+	}
+	log, telling := p.words()
+	return &CrashError{Plugin: p.opts.Path, Reason: reason.Error(), Log: log, telling: telling}
+}
+
+// words returns what the plugin wrote at last and the most telling lines of it. A line that
+// looks like a panic tells something only if the process ended as one does that panicked.
+func (p *process) words() (log, telling []string) {
+	if child := p.running(); child != nil && child.panicked() {
+		if log = p.log.lastPanic(); log != nil {
+			return log, log[:min(shownLines, len(log))]
+		}
+	}
+	log = p.log.lastLines()
+	return log, log[max(len(log)-shownLines, 0):]
 }
 
 // retire keeps further calls from the process.
 func (p *process) retire() { p.overOnce.Do(func() { close(p.over) }) }
 
 // stop kills the process with all that it has started. The first reason counts.
-func (p *process) stop(reason string) {
+func (p *process) stop(reason error) {
 	if child := p.blame(reason); child != nil {
 		child.signal()
 	}
 }
 
 // blame notes why the host ends the process, and returns the child, if there is one yet.
-func (p *process) blame(reason string) *child {
+func (p *process) blame(reason error) *child {
 	p.retire()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reason == "" {
+	if p.reason == nil {
 		p.reason = reason
 	}
 	return p.child
@@ -204,7 +279,7 @@ func (p *process) blame(reason string) *child {
 
 // close ends the process, which may do so itself, and waits until it is gone.
 func (p *process) close() {
-	if child := p.blame(closedReason); child != nil {
+	if child := p.blame(errClosed); child != nil {
 		child.hangUp()
 		select {
 		case <-child.exited:
@@ -216,11 +291,11 @@ func (p *process) close() {
 }
 
 // ending says why the process has ended.
-func (p *process) ending() string {
+func (p *process) ending() error {
 	p.mu.Lock()
 	reason, child := p.reason, p.child
 	p.mu.Unlock()
-	if reason == "" && child != nil {
+	if reason == nil && child != nil {
 		<-child.exited
 		reason = child.reason()
 	}
@@ -245,7 +320,7 @@ func (p *process) watch(health grpc_health_v1.HealthClient, child *child) {
 		late := ctx.Err() != nil
 		cancel()
 		if err != nil && late {
-			p.stop(fmt.Sprintf("it did not answer for %v", p.opts.HangTimeout))
+			p.stop(fmt.Errorf("it did not answer for %v", p.opts.HangTimeout))
 		}
 	}
 }

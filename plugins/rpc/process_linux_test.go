@@ -20,6 +20,9 @@ import (
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
+// leave makes a process leave its group.
+func leave(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
+
 // limits spells the limits of this process out.
 func limits() string {
 	var out []string
@@ -160,7 +163,7 @@ func TestHang(t *testing.T) {
 	gone(t, pid, 0)
 }
 
-// TestGroup checks that nothing that a plugin has started outlives it.
+// TestGroup checks that nothing outlives a plugin that it has started in its group.
 func TestGroup(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, c *rpc.Client, pid int){
@@ -207,6 +210,42 @@ func TestGroup(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDaemon checks that a process that has left the plugin's group, and so outlives it,
+// does not keep the client from being closed, though it holds what the plugin writes to.
+func TestDaemon(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "plain")
+	dir, err := do(t.Context(), t, c, "daemon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := number(t, word(t, dir, "child"))
+	_ = c.Close()
+	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+		t.Errorf("the daemon: %v", err)
+	}
+}
+
+// TestRefused checks that the process is killed that breaks the rules of the protocol.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, "liar", func(o *rpc.Options) {
+		o.Env = append(o.Env, lieVariable+"=margins")
+		o.StopTimeout = 10 * time.Millisecond
+	})
+	var bad *rpc.AnswerError
+	if _, err := c.Gate(t.Context(), zoo.GateRequest{}); !errors.As(err, &bad) {
+		t.Fatalf("error %v", err)
+	}
+	for range 1000 {
+		if errors.Is(c.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Error("the process goes on")
 }
 
 // TestInterrupt sends a plugin what a terminal sends.
@@ -258,16 +297,17 @@ func beHost() {
 	select {}
 }
 
-// TestHostKilled kills a host, which takes its plugin with it.
+// TestHostKilled kills a host, which takes its plugin with it, even one that is stopped. The
+// next host removes what they have left.
 func TestHostKilled(t *testing.T) {
 	t.Parallel()
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir, temp := t.TempDir(), t.TempDir()
 	host := exec.Command(path)
-	host.Env = append(os.Environ(), roleVariable+"="+hostRole, "ZOO_RPC_TEST_DIR="+dir, "TMPDIR="+t.TempDir())
+	host.Env = append(os.Environ(), roleVariable+"="+hostRole, "ZOO_RPC_TEST_DIR="+dir, "TMPDIR="+temp)
 	out, err := host.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -277,16 +317,29 @@ func TestHostKilled(t *testing.T) {
 	}
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	pid := number(t, word(t, dir, "pid"))
+	halt(t, pid) // so that it cannot notice the end of its standard input
 	if err := host.Process.Kill(); err != nil || line != "ready\n" {
 		t.Errorf("%q, %v", line, err)
 	}
 	_ = host.Wait()
-	for range 1000 {
+	ended := func() bool {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil || strings.Contains(string(status), "Z (zombie)") {
-			return
+		return err != nil || strings.Contains(string(status), "Z (zombie)")
+	}
+	for i := 0; !ended(); i++ {
+		if i == 1000 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatalf("plugin %d outlives its host", pid)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Errorf("plugin %d outlives its host", pid)
+	if left, err := os.ReadDir(temp); err != nil || len(left) != 1 {
+		t.Errorf("the host has left %v, %v", left, err)
+	}
+	c, _ := start(t, "plain", func(o *rpc.Options) { o.TempDir = temp })
+	works(t, c)
+	_ = c.Close()
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }

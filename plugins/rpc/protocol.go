@@ -46,7 +46,8 @@ const (
 const (
 	maxTextBytes   = 16 << 10
 	maxHintBytes   = 1 << 10
-	maxTitleBytes  = 200
+	maxTitle       = 200 // characters
+	maxNameBytes   = 200
 	maxPackBytes   = 1 << 50
 	maxRounding    = 1 << 16
 	maxAssumptions = 256

@@ -1,26 +1,35 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/zoo-sdk/zoo/plugins/rpc/pluginpb"
 	"github.com/zoo-sdk/zoo/quant"
 	"github.com/zoo-sdk/zoo/zoo"
 )
 
-// itemBytes is what an entry of a list is counted for beyond its text and numbers.
-const itemBytes = 64
+// What is counted beside texts and numbers: a text or a question with the list that it is
+// in, a run, and a row of logits.
+const (
+	itemBytes = 112
+	runBytes  = 256
+	rowBytes  = 24
+)
 
-// sendReference sends reference values piece by piece.
-func sendReference(ref *zoo.Reference, send func(*pluginpb.PluginFrame) error) error {
+// sendReference sends reference values piece by piece, until ctx ends.
+func sendReference(ctx context.Context, ref *zoo.Reference, send func(*pluginpb.PluginFrame) error) error {
 	if ref == nil {
 		return fmt.Errorf("%w: no reference values", errAnswer)
 	}
-	p := &parts{send: send}
+	p := &parts{send: func(frame *pluginpb.PluginFrame) error {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		return send(frame)
+	}}
 	for i, run := range ref.Runs {
 		if err := p.run(run); err != nil {
 			return fmt.Errorf("run %d: %w", i, err)
@@ -121,8 +130,8 @@ type gathering struct {
 	left int64
 	// row, last: how many rows of the last run's prompt, and whether its last logits, are still to come.
 	rows, vocabulary, last int
-	// filling is the row that is being filled.
-	filling []float32
+	// filling is the row that is being filled, free the numbers of the rows behind it.
+	filling, free []float32
 }
 
 // spend counts bytes.
@@ -138,10 +147,6 @@ func (g *gathering) part(p *pluginpb.ReferencePart) error {
 	if g.pending() {
 		return errors.New("logits were announced, and something else came")
 	}
-	items := len(p.GetRuns()) + len(p.GetQuestions()) + len(p.GetPrompts())
-	if err := g.spend(int64(proto.Size(p)) + int64(items)*itemBytes); err != nil {
-		return err
-	}
 	for i, r := range p.GetRuns() {
 		if g.pending() {
 			return fmt.Errorf("run %d of a part follows one that announces logits", i)
@@ -151,9 +156,17 @@ func (g *gathering) part(p *pluginpb.ReferencePart) error {
 		}
 	}
 	for _, q := range p.GetQuestions() {
+		if err := g.spend(itemBytes + int64(len(q.GetQuestion())+len(q.GetExpected())+len(q.GetReference()))); err != nil {
+			return err
+		}
 		g.ref.Questions = append(g.ref.Questions, zoo.Question{Question: q.GetQuestion(), Expected: q.GetExpected(), Reference: q.GetReference()})
 	}
-	g.ref.Prompts = append(g.ref.Prompts, p.GetPrompts()...)
+	for _, text := range p.GetPrompts() {
+		if err := g.spend(itemBytes + int64(len(text))); err != nil {
+			return err
+		}
+		g.ref.Prompts = append(g.ref.Prompts, text)
+	}
 	return nil
 }
 
@@ -183,9 +196,18 @@ func (g *gathering) run(r *pluginpb.ReferenceRun) error {
 			return fmt.Errorf("margin %d is %g", i, m)
 		}
 	}
+	numbers := int64(rows)*int64(vocabulary) + int64(last)
+	if err := g.spend(runBytes + rowBytes*int64(rows) + 4*(numbers+int64(cap(out.Prompt)+cap(out.Greedy)+cap(out.Margin)))); err != nil {
+		return err
+	}
 	g.rows, g.vocabulary, g.last = rows, vocabulary, last
+	if rows > 0 {
+		out.PromptLogits = make([][]float32, 0, rows)
+	}
+	// One piece for all rows, since short ones take more than their numbers each.
+	g.free = make([]float32, numbers)
 	g.ref.Runs = append(g.ref.Runs, out)
-	return g.spend(4 * (int64(rows)*int64(vocabulary) + int64(last)))
+	return nil
 }
 
 // pending reports whether logits are to come.
@@ -210,7 +232,7 @@ func (g *gathering) logits(values []float32) error {
 			want = g.vocabulary
 		}
 		if g.filling == nil {
-			g.filling = make([]float32, 0, want)
+			g.filling, g.free = g.free[:0:want], g.free[want:]
 		}
 		n := min(want-len(g.filling), len(values))
 		g.filling = append(g.filling, values[:n]...)

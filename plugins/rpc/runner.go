@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ const (
 	// maxNoise is how much a program may write before the line that makes it a plugin.
 	maxNoise = 64 << 10
 	// drainTime is how long a process that has ended is listened to, in case that a
-	// descendant holds its pipes.
+	// descendant which has left the group holds its pipes.
 	drainTime = 500 * time.Millisecond
 )
 
@@ -30,21 +31,16 @@ const (
 // in a process group of its own, under limits, with nothing of the host's environment
 // and with a pipe for standard input, by whose end it notices that the host is gone.
 type child struct {
-	opts Options
-	log  *logbook
-	// dir is the private folder of sockets and temporary files.
-	dir string
-	cmd *exec.Cmd
+	opts   Options
+	log    *logbook
+	folder *folder
+	cmd    *exec.Cmd
 
 	stdin          *os.File // the end that is kept open
 	stdout, stderr *os.File
 	// announced is read by go-plugin; only the announcement is written to it.
 	announced *io.PipeReader
 	announce  *io.PipeWriter
-	// refused says why the program is no plugin that can be used. It is written before
-	// announced ends.
-	refused error
-
 	// exited is closed when the process is gone and reaped.
 	exited chan struct{}
 	// drained is closed after that, when all that it wrote has been read.
@@ -55,6 +51,9 @@ type child struct {
 	group  group
 	killed bool // before it was started
 	reaped bool
+	// refused says why the program is no plugin that can be used. It is set before announced
+	// ends.
+	refused error
 }
 
 var _ runner.Runner = (*child)(nil)
@@ -63,11 +62,11 @@ var _ runner.Runner = (*child)(nil)
 var errSilent = errors.New("it ended without saying where it listens")
 
 // newChild prepares a process.
-func newChild(opts Options, dir string, env []string, log *logbook) *child {
-	c := &child{opts: opts, dir: dir, log: log, exited: make(chan struct{}), drained: make(chan struct{})}
+func newChild(opts Options, f *folder, env []string, log *logbook) *child {
+	c := &child{opts: opts, folder: f, log: log, exited: make(chan struct{}), drained: make(chan struct{})}
 	c.cmd = exec.Command(opts.Path)
 	c.cmd.Env = env
-	c.cmd.Dir = dir
+	c.cmd.Dir = f.files
 	c.announced, c.announce = io.Pipe()
 	return c
 }
@@ -101,10 +100,22 @@ func (c *child) run(started chan<- error) {
 	})
 	c.end()
 	close(c.exited)
-	for _, f := range []*os.File{c.stdout, c.stderr} {
-		_ = f.SetReadDeadline(time.Now().Add(drainTime))
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		hearing.Wait()
+	}()
+	select {
+	case <-heard:
+	case <-time.After(drainTime):
+		// To close a pipe ends the reading from it, which on Windows may be late for that.
+		go c.closePipes()
+		select {
+		case <-heard:
+		case <-time.After(drainTime):
+		}
 	}
-	hearing.Wait()
+	_ = c.announce.Close()
 }
 
 // begin starts the process, unless it was killed before.
@@ -133,14 +144,14 @@ func (c *child) begin() error {
 // end waits for the end of the process and kills what it leaves behind.
 func (c *child) end() {
 	// As long as a process is not reaped, its number stands for its group and for no other.
-	waiting := c.group.wait(c.cmd)
-	if !waiting {
+	waited := c.group.wait(c.cmd)
+	if !waited {
 		c.err = c.cmd.Wait()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.group.kill(c.cmd)
-	if waiting {
+	if waited {
+		c.group.kill(c.cmd)
 		c.err = c.cmd.Wait()
 	}
 	c.reaped = true
@@ -188,7 +199,7 @@ func (c *child) closePipes() {
 func (c *child) hearStdout() {
 	noise, announced := 0, false
 	readLines(c.stdout, func(line []byte) {
-		if announced || c.refused != nil {
+		if announced || c.refusal() != nil {
 			c.log.add(line, slog.LevelDebug)
 			return
 		}
@@ -207,27 +218,43 @@ func (c *child) hearStdout() {
 			_, err = c.announce.Write(line)
 		}
 		if err != nil && !announced {
-			c.refused = err
+			c.refuse(err)
 			_ = c.announce.Close()
 			c.signal()
 		}
 	})
-	if !announced && c.refused == nil {
-		c.refused = errSilent
+	if !announced {
+		c.refuse(errSilent)
 	}
 	_ = c.announce.Close()
+}
+
+// refuse notes why the program is no plugin that can be used. The first reason counts.
+func (c *child) refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused == nil {
+		c.refused = err
+	}
+}
+
+// refusal returns why the program is no plugin that can be used, or nil.
+func (c *child) refusal() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
 }
 
 // checkAddress refuses an address that is not the plugin's own: the host would
 // connect to whatever the plugin says.
 func (c *child) checkAddress(network, address string) error {
-	if network == "unix" && filepath.Dir(address) == c.dir {
+	if network == "unix" && filepath.Dir(address) == c.folder.dir {
 		return nil
 	}
 	if runtime.GOOS == "windows" && network == "tcp" && isLoopback(address) {
 		return nil
 	}
-	return fmt.Errorf("it says that it listens on %s %q, which is not its own", clean(network, 16), clean(address, maxTitleBytes))
+	return fmt.Errorf("it says that it listens on %s %q, which is not its own", cleanLine(network, 16), cleanLine(address, maxNameBytes))
 }
 
 // signal kills the process and all that it has started. It may be called at any time.
@@ -253,11 +280,22 @@ func (c *child) hangUp() {
 }
 
 // reason says how the process ended. It must have exited.
-func (c *child) reason() string {
+func (c *child) reason() error {
 	if c.err == nil {
-		return "exit status 0"
+		return errors.New("exit status 0")
 	}
-	return c.err.Error()
+	return c.err
+}
+
+// panicked reports whether the process has ended as the Go runtime ends one that it gives up.
+func (c *child) panicked() bool {
+	select {
+	case <-c.exited:
+	default:
+		return false
+	}
+	exit, ok := errors.AsType[*exec.ExitError](c.err)
+	return ok && (exit.ExitCode() == 2 || strings.HasPrefix(exit.Error(), "signal: abort"))
 }
 
 // isLoopback reports whether an address with a port is of this machine alone.

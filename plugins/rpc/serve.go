@@ -27,8 +27,10 @@ import (
 // program that was started by hand it says what it is and exits.
 //
 // What the default logger of log/slog is told, and what is written to standard output
-// and standard error, reaches the host's logger. An interrupt from the terminal is
-// left to the host. A panic in a method fails that call alone.
+// and standard error, reaches the host's logger, to the last word before the program ends:
+// as a warning at most, and not in any number, for errors are told by returning them. An
+// interrupt from the terminal is left to the host. A method that panics, or that ends its
+// goroutine, fails that call alone.
 func Serve(p zoo.Plugin) {
 	if p == nil {
 		panic("rpc: a nil plugin")
@@ -39,13 +41,19 @@ func Serve(p zoo.Plugin) {
 	}
 	signal.Ignore(os.Interrupt)
 	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	var once sync.Once
+	// What go-plugin puts in their place is lost when the program ends.
+	stdout, stderr := os.Stdout, os.Stderr
+	var restore, once sync.Once
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  handshake,
 		VersionedPlugins: wire{served: p}.versions(protocols),
 		Logger:           hclog.NewNullLogger(),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			s := grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(maxRequest))...)
+			first := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+				restore.Do(func() { os.Stdout, os.Stderr = stdout, stderr })
+				return handle(srv, stream)
+			}
+			s := grpc.NewServer(append(opts, grpc.MaxRecvMsgSize(maxRequest), grpc.StreamInterceptor(first))...)
 			once.Do(func() { go leave(os.Stdin, s) })
 			return s
 		},
@@ -83,8 +91,11 @@ func (s *server) Call(stream pluginpb.Plugin_CallServer) error {
 		cancel()
 	}()
 	last := s.answer(ctx, request, out)
-	if n := proto.Size(last); n > maxFrame {
-		last = encodeFault(fmt.Errorf("%w: it has %d bytes, at most %d are allowed", errAnswer, n, maxFrame))
+	switch data, err := proto.Marshal(last); {
+	case err != nil:
+		last = encodeFault(fmt.Errorf("%w: %w", errAnswer, err))
+	case len(data) > maxFrame:
+		last = encodeFault(fmt.Errorf("%w: it has %d bytes, at most %d are allowed", errAnswer, len(data), maxFrame))
 	}
 	return out.send(last)
 }
@@ -97,8 +108,9 @@ func (s *server) answer(ctx context.Context, request *pluginpb.HostFrame, out *s
 		last := panicFrame("ended its goroutine")
 		defer func() {
 			if v := recover(); v != nil {
-				slog.Error("a method of the plugin panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-				last = panicFrame(fmt.Sprintf("panicked: %v", v))
+				text := fmt.Sprint(v)
+				slog.Error("a method of the plugin panicked", "panic", clean(text, shownBytes), "stack", clean(string(debug.Stack()), shownBytes))
+				last = panicFrame("panicked: " + text)
 			}
 			done <- last
 		}()
@@ -169,7 +181,7 @@ func (s *server) gate(ctx context.Context, r *pluginpb.Gate, out *sender) (*plug
 	if err != nil {
 		return nil, err
 	}
-	if err := sendReference(ref, out.send); err != nil {
+	if err := sendReference(ctx, ref, out.send); err != nil {
 		return nil, err
 	}
 	return doneFrame(), nil
