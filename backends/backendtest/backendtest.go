@@ -7,6 +7,9 @@
 // share its batches. It then checks what must be refused, and that a refused,
 // failed or cancelled call changes nothing. Where an executor is a
 // [backends.Generator], its bursts are held against its single steps.
+//
+// [Mutate] makes programs that nobody would record, and a [Trial] runs them: they
+// come from outside, and none may harm a backend.
 package backendtest
 
 import (

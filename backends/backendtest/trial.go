@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -23,12 +24,15 @@ import (
 type Trial struct {
 	// Backends run the programs.
 	Backends []backends.Backend
-	// MemoryBytes is what activations and caches of an executor, and all tensors, may
-	// take; 0 means 4 MiB. Programs that need more are refused, or not run.
+	// MemoryBytes is what activations and caches of an executor may take; 0 means 4 MiB.
+	// Programs whose tensors take more than a sixteenth of it are not run.
 	MemoryBytes int64
 	// Allocated, if set, returns how many bytes the process has allocated so far.
-	// Executors then may allocate what they count, and little besides.
+	// Executors may then hold no more than MemoryBytes, and allocate little besides what they count.
 	Allocated func() uint64
+	// Refusals are errors with which the backends may refuse a valid program, besides
+	// backends.ErrMemory and errors.ErrUnsupported.
+	Refusals []error
 
 	tensors map[tensorKey]*tensor
 	bytes   int64 // of these
@@ -256,7 +260,7 @@ func (t *Trial) run(ctx context.Context, b backends.Backend, p *program.Program,
 	}
 	e, err := b.Compile(ctx, p, w, s.opts)
 	switch {
-	case unusable != nil && errors.Is(err, fault.ErrUsage), errors.Is(err, backends.ErrMemory), errors.Is(err, errors.ErrUnsupported):
+	case unusable != nil && errors.Is(err, fault.ErrUsage), t.refusal(err):
 		return nil, t.frugal(p, allocated, 0)
 	case err != nil:
 		return nil, fmt.Errorf("compile: %w", err)
@@ -279,17 +283,22 @@ func (t *Trial) run(ctx context.Context, b backends.Backend, p *program.Program,
 			return nil, fmt.Errorf("batch %d: cut to %d positions: %w", i, batch.keep, err)
 		}
 		err := t.step(ctx, e, p, slots, batch.rows, s, got)
-		if errors.Is(err, backends.ErrMemory) {
+		if t.refusal(err) {
 			return nil, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("batch %d: %w", i, err)
 		}
 	}
-	if held := e.Stats(); held.BufferBytes+held.CacheBytes > t.MemoryBytes {
+	if held := e.Stats(); t.Allocated != nil && held.BufferBytes+held.CacheBytes > t.MemoryBytes {
 		return nil, fmt.Errorf("%d bytes are held, and %d may be", held.BufferBytes+held.CacheBytes, t.MemoryBytes)
 	}
 	return got, nil
+}
+
+// refusal tells that an error is one with which backends may refuse a program.
+func (t *Trial) refusal(err error) bool {
+	return slices.ContainsFunc(append([]error{backends.ErrMemory, errors.ErrUnsupported}, t.Refusals...), func(r error) bool { return errors.Is(err, r) })
 }
 
 // frugal reports an executor that has allocated much more than it counts.

@@ -21,7 +21,10 @@ func TestMutated(t *testing.T) {
 		t.Skip("takes long, and what runs concurrently is in other tests")
 	}
 	const tries = 150
-	trial := &backendtest.Trial{Backends: []backends.Backend{metal.New(metaltest.New(metaltest.Options{Checked: true, MemoryBytes: 64 << 20}))}}
+	trial := &backendtest.Trial{
+		Backends: []backends.Backend{metal.New(metaltest.New(metaltest.Options{Checked: true, MemoryBytes: 64 << 20}))},
+		Refusals: []error{metal.ErrMemory},
+	}
 	type base struct {
 		p *program.Program
 		w *backendtest.Weights
