@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,7 +18,7 @@ type PluginChange struct {
 	Plugin PluginEntry
 	// Fresh says that something was done: it is false where the plugin was installed already.
 	Fresh bool
-	// Moves are the models that are run with another plugin than before.
+	// Moves are the models that are run with another plugin than before, sorted by name.
 	Moves []PluginMove
 	// Stale are the models whose packs were made by another program that was installed as
 	// the same version, so that nothing tells them apart from what the one that is there now
@@ -132,6 +133,7 @@ func (o *observation) look(ctx context.Context, change *PluginChange) ([]candida
 		move.Problem, move.Hint = o.z.obstacleTo(ctx, u, is, missing)
 		change.Moves = append(change.Moves, move)
 	}
+	slices.SortStableFunc(change.Moves, func(a, b PluginMove) int { return cmp.Compare(a.Model, b.Model) })
 	return after, uses, context.Cause(ctx)
 }
 
@@ -161,6 +163,10 @@ func (z *Zoo) obstacleTo(ctx context.Context, u use, c *candidate, missing error
 	if _, state, err := z.store.ReadReceipt(pack, pluginID(c.about)); err == nil && state == zoo.ReceiptPassed {
 		return "", ""
 	}
-	return fmt.Sprintf("its pack, which %s has made, has not passed its gate with %s", u.record.Plugin.Version, c.about.Version),
+	maker := ""
+	if made := u.record.Plugin.Version; made != c.about.Version {
+		maker = fmt.Sprintf(", which %s has made,", made)
+	}
+	return fmt.Sprintf("its pack%s has not passed its gate with %s", maker, c.about.Version),
 		fmt.Sprintf("run %s, or %s to have it made anew", z.registry.command("gate", u.model), z.pulling(u.model))
 }

@@ -130,18 +130,32 @@ func (s *Store) FetchedPlugins(name string) ([]string, error) {
 	if err := catalog.ValidateName(name); err != nil {
 		return nil, err
 	}
-	entries, err := s.readDir(path.Join(pluginsDir, name, fetchedDir))
+	if !s.isFolder(path.Join(pluginsDir, name)) {
+		return nil, nil // none of the store's, or none at all
+	}
+	entries, err := s.listPlugins(path.Join(name, fetchedDir))
 	if err != nil {
 		return nil, err
 	}
 	var versions []string
-	for _, e := range entries {
-		if checkRelease(name, e.Name()) == nil && s.hasFile(fetchedName(name, e.Name())) {
-			versions = append(versions, e.Name())
+	for _, v := range entries {
+		if checkRelease(name, v) == nil && s.hasFile(fetchedName(name, v)) {
+			versions = append(versions, v)
 		}
 	}
 	slices.SortFunc(versions, func(a, b string) int { return semver.MustParse(b).Compare(semver.MustParse(a)) })
 	return versions, nil
+}
+
+// isFolder reports whether the store has a folder of this name.
+func (s *Store) isFolder(name string) bool {
+	return s.inRoot(func(root *os.Root) error {
+		info, err := root.Lstat(name)
+		if err == nil && !info.IsDir() {
+			return fs.ErrExist
+		}
+		return err
+	}) == nil
 }
 
 // hasFile reports whether there is a file below a folder of the store.

@@ -437,6 +437,9 @@ func TestPluginsUnlisted(t *testing.T) {
 	if diff := cmp.Diff([]string{"fam 1.0.0"}, stored(t, s)); diff != "" {
 		t.Error(diff)
 	}
+	if got, err := s.FetchedPlugins("bar"); err != nil || len(got) > 0 {
+		t.Errorf("fetched where a file lies: %v, %v", got, err)
+	}
 	if _, err := installPlugin(s, t.TempDir(), "bar", "1.0.0", "program"); !errors.Is(err, zoo.ErrUsage) || !strings.Contains(zoo.Hint(err), "out of the way") {
 		t.Errorf("install where a file lies: %v, hint %q", err, zoo.Hint(err))
 	}
