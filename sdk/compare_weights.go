@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/quant"
 	"github.com/zoo-sdk/zoo/zoo"
@@ -144,7 +145,8 @@ func (c *comparison) pairs(ctx context.Context) ([]pair, error) {
 
 // byPlace pairs the matrices that the programs of both packs multiply with at the same
 // place, of those that lie in a tensor that the other pack does not have. It pairs none
-// where the programs do not run in step. Its error is the context's.
+// where the programs do not run in step. Its error is the context's, or that of a program
+// that is not of its pack.
 func (c *comparison) byPlace(ctx context.Context, left [2][]string) ([]pair, error) {
 	var lists [2][]*rowsOf
 	for i, s := range c.sides {
@@ -154,6 +156,9 @@ func (c *comparison) byPlace(ctx context.Context, left [2][]string) ([]pair, err
 		p, err := s.plugin.Run(ctx, zoo.RunRequest{Pack: s.pack.Info()})
 		if err != nil {
 			return nil, context.Cause(ctx)
+		}
+		if err := backends.CheckWeights(p, s.pack); err != nil {
+			return nil, err
 		}
 		lists[i] = matrices(p, s.pack)
 	}

@@ -280,7 +280,7 @@ func (s settings) check(all []backends.Backend) error {
 // engineOptions fills in what checked settings leave open, and refuses what this
 // program cannot do.
 func engineOptions(p *program.Program, set settings) (backends.Options, error) {
-	opts := backends.Options{Threads: set.threads, Context: set.context, Cache: set.cache, Activations: set.activations, Tables: set.tables}
+	opts := backends.Options{Threads: set.threads, Context: set.context, Cache: set.cache, Activations: set.activations, Tables: set.tables, MemoryBytes: totalMemory()}
 	scaled := !slices.ContainsFunc(p.Caches, func(c program.Cache) bool { return c.KeyScale == 0 || c.ValueScale == 0 })
 	switch {
 	case opts.Cache == "" && scaled:

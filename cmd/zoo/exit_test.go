@@ -44,6 +44,7 @@ var codes = map[string]struct {
 	"backends.ErrTruncate": {backends.ErrTruncate, exitUsage},
 	"backends.ErrLogits":   {backends.ErrLogits, exitOther},
 	"metal.ErrNoDevice":    {metal.ErrNoDevice, exitNotFound},
+	"backends.ErrMemory":   {backends.ErrMemory, exitUsage},
 	"metal.ErrMemory":      {metal.ErrMemory, exitOther},
 	"metal.ErrKernel":      {metal.ErrKernel, exitOther},
 	"metal.ErrDevice":      {metal.ErrDevice, exitOther},
