@@ -260,9 +260,8 @@ func (r *roster) Describe(ctx context.Context, ref catalog.PluginRef) (zoo.Descr
 
 // Find returns the newest plugin of the reference's name whose version satisfies its
 // constraint, and that works: one that does not start is passed over, with a warning to
-// the logger unless the error tells of it. An empty constraint takes any version that is not a prerelease. Where there
-// is none, the error tells why the newest was passed over, or is a
-// [*zoo.MissingPluginError].
+// the logger unless the error tells of it. An empty constraint takes any version that is
+// not a prerelease. Where there is none, the error is as for [choose].
 func (r *roster) Find(ctx context.Context, ref catalog.PluginRef) (zoo.Plugin, zoo.Description, error) {
 	list, err := r.candidates(ctx)
 	if err != nil {
