@@ -117,6 +117,19 @@ func TestLockedPlugin(t *testing.T) {
 		t.Errorf("run by %s under the lock", v)
 	}
 
+	// The same version of another build.
+	if _, err := free.RemovePlugin(t.Context(), "tinyfam@1.0.0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := free.InstallPluginFile(t.Context(), buildPlugin(t, "1.0.0+mine")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = bound.Open(t.Context(), "tiny")
+	refuses("another build", err)
+	if _, err := free.InstallPluginFile(t.Context(), program); err != nil {
+		t.Fatal(err)
+	}
+
 	// A lock on a program for other machines says nothing about this one.
 	lock.Plugins[0].Programs[0].OS = "plan9"
 	if err := sdk.WriteLock(t.Context(), file, &lock); err != nil {
