@@ -6,10 +6,12 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"unicode"
 )
 
 // logHandler writes log records as lines for people: without a time, and with the
-// level in words. It implements slog.Handler.
+// level in words. Each is one line, whatever is in it: others must not be able to write
+// lines of the command's own. It implements slog.Handler.
 type logHandler struct {
 	out   io.Writer
 	level slog.Level
@@ -32,8 +34,13 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 		h.write(&b, a)
 		return true
 	})
-	b.WriteByte('\n')
-	_, err := io.WriteString(h.out, b.String())
+	line := strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp) {
+			return ' '
+		}
+		return r
+	}, b.String())
+	_, err := io.WriteString(h.out, line+"\n")
 	return err
 }
 
