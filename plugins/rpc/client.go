@@ -31,7 +31,8 @@ type Options struct {
 	TempDir string
 	// Env lists further variables for the process, "NAME=value", beside the few that it gets of the host's.
 	Env []string
-	// Logger is told what the plugin logs and prints; nil discards it.
+	// Logger is told what the plugin logs and prints, in lines and as warnings at most; nil
+	// discards it.
 	Logger *slog.Logger
 	// Limits are the limits of the process and of its answers.
 	Limits Limits

@@ -8,6 +8,6 @@
 // Only data crosses: requests, the files to fetch, progress, reference values and
 // programs. Weights stay in the folders that the host names, and neither tokens nor
 // the host's environment reach the plugin. What comes back is taken for a file from
-// outside: everything is bounded and checked. A plugin that crashes, hangs or says
+// outside: everything is bounded and checked, the lines of its log, too. A plugin that crashes, hangs or says
 // what cannot be fails its own call, and the next call starts it anew.
 package rpc

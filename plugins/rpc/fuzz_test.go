@@ -144,6 +144,7 @@ func memory(ref *zoo.Reference) int64 {
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("1|1|unix|/tmp/x/plugin1|grpc|" + strings.Repeat("A", 60) + "\n"))
 	f.Add([]byte("noise\n1|9|tcp|127.0.0.1:80|grpc|x|true\npanic: boom\n\n"))
+	f.Add([]byte("\x1b[2J\ta line\x00\n"))
 	f.Add([]byte(`{"time":"2026-01-02T03:04:05Z","level":"WARN+1","msg":"m","n":[1,{"a":null}]}` + "\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		book := &logbook{logger: slog.New(slog.NewTextHandler(io.Discard, nil))}

@@ -473,6 +473,9 @@ func allLies() map[string]lie {
 	add("gate", "mixture", "something else came", ready, partOf(one()), partOf(one()), done)
 	add("gate", "disorder", "follows one that announces", ready, partOf(one(), one()), done)
 	add("gate", "logits alone", "more logits", ready, logitsOf(1), done)
+	tell("gate", "short tokens", "more memory", func(send func(...*pluginpb.PluginFrame) error) error {
+		return send(ready, partOf(&pluginpb.ReferenceRun{Prompt: make([]int32, 1<<20+1)}), done)
+	})
 	tell("gate", "endless questions", "more memory", func(send func(...*pluginpb.PluginFrame) error) error {
 		part := &pluginpb.ReferencePart{Questions: make([]*pluginpb.Question, 1000)}
 		for i := range part.Questions {

@@ -58,6 +58,14 @@ func roles() map[string]func() {
 			fmt.Println("1|2")
 			rpc.Serve(plain{})
 		},
+		"clinging": func() { // does not notice that its host is gone
+			stdin, _, err := os.Pipe()
+			if err != nil {
+				panic(err)
+			}
+			os.Stdin = stdin
+			rpc.Serve(plain{})
+		},
 		"ends":   func() { fmt.Fprintln(os.Stderr, "no such option"); os.Exit(3) },
 		"silent": func() { time.Sleep(time.Minute) },
 		"floods": func() {

@@ -223,8 +223,11 @@ func TestDaemon(t *testing.T) {
 	}
 	child := number(t, word(t, dir, "child"))
 	_ = c.Close()
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", child)); err != nil || strings.Contains(string(status), "Z (zombie)") {
+		t.Errorf("the daemon has ended, perhaps before Close did: %v", err)
+	}
 	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
-		t.Errorf("the daemon: %v", err)
+		t.Error(err)
 	}
 }
 
@@ -284,7 +287,7 @@ func beHost() {
 	if err != nil {
 		panic(err)
 	}
-	c := rpc.New(rpc.Options{Path: path, Env: []string{roleVariable + "=plain"}})
+	c := rpc.New(rpc.Options{Path: path, Env: []string{roleVariable + "=clinging"}})
 	dir := os.Getenv("ZOO_RPC_TEST_DIR")
 	go func() {
 		_, err := c.Convert(context.Background(), zoo.ConvertRequest{Dir: dir, Recipe: map[string]string{"do": "wait"}})
@@ -297,8 +300,8 @@ func beHost() {
 	select {}
 }
 
-// TestHostKilled kills a host, which takes its plugin with it, even one that is stopped. The
-// next host removes what they have left.
+// TestHostKilled kills a host, which takes its plugin with it, even one that does not notice
+// the end of its standard input. The next host removes what they have left.
 func TestHostKilled(t *testing.T) {
 	t.Parallel()
 	path, err := os.Executable()
@@ -317,7 +320,6 @@ func TestHostKilled(t *testing.T) {
 	}
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	pid := number(t, word(t, dir, "pid"))
-	halt(t, pid) // so that it cannot notice the end of its standard input
 	if err := host.Process.Kill(); err != nil || line != "ready\n" {
 		t.Errorf("%q, %v", line, err)
 	}
