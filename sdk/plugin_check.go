@@ -20,6 +20,9 @@ const (
 	// checkHang is how long a plugin under check may hang before it is killed: less than
 	// usual, since the check lets it hang.
 	checkHang = 2 * time.Second
+	// checkStop is how long a cancelled call may take to end before the process is killed:
+	// longer than usual, since that is found fault with.
+	checkStop = 5 * time.Second
 	// checkBackend is the backend on which programs are tried.
 	checkBackend = "cpu"
 )
@@ -82,7 +85,7 @@ func (z *Zoo) CheckPlugin(ctx context.Context, file string, o PluginCheck) (*Plu
 	}
 	report := &PluginReport{Name: about.Name, Version: about.Version, Title: about.Title, SHA256: sum, Parts: []string{}, Findings: []PluginFinding{}}
 	start := func(o rpc.Options) *rpc.Client {
-		o.Path, o.SHA256, o.Logger, o.HangTimeout = file, sum, z.set.logger, checkHang
+		o.Path, o.SHA256, o.Logger, o.HangTimeout, o.StopTimeout = file, sum, z.set.logger, checkHang, checkStop
 		return rpc.New(o)
 	}
 	another := func(o rpc.Options) (zoo.Plugin, func() error, error) {

@@ -93,7 +93,7 @@ func client(t testing.TB, role string, env ...string) (zoo.Plugin, *plugintest.P
 		t.Fatal(err)
 	}
 	start := func(o rpc.Options) *rpc.Client {
-		o.Path, o.Logger, o.HangTimeout = path, slog.New(slog.DiscardHandler), 2*time.Second
+		o.Path, o.Logger, o.HangTimeout, o.StopTimeout = path, slog.New(slog.DiscardHandler), 2*time.Second, 5*time.Second
 		o.Env = slices.Concat(env, o.Env, []string{roleVariable + "=" + role, "GORACE=atexit_sleep_ms=0"})
 		c := rpc.New(o)
 		t.Cleanup(func() { _ = c.Close() })

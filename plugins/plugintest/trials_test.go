@@ -412,7 +412,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 					select {}
 				}
 				return err
-			}}, change: func(o *plugintest.Options) { o.Prompt = 4 * time.Second }},
+			}}, change: func(o *plugintest.Options) { o.Prompt = 8 * time.Second }},
 			"a pack is left": {plugin: wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
 				err := convert(context.WithoutCancel(ctx), id, req, nil)
 				return errors.Join(err, context.Cause(ctx))

@@ -97,7 +97,8 @@ func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, erro
 		<-done
 		err = context.Cause(ctx)
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	// How a process ended is no concern of who has given the call up.
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errGone) {
 		err = context.Cause(ctx)
 	}
 	return last, err
