@@ -28,8 +28,8 @@ type call struct {
 	progress func(doneBytes, totalBytes int64)
 	// gathering takes reference values; nil if there are to be none.
 	gathering *gathering
-	// prompt says that the call asks for no work: it is given StartTimeout.
-	prompt bool
+	// brief says that the call asks for no work: it is given StartTimeout.
+	brief bool
 
 	// sent says that the plugin may have the request.
 	sent    bool
@@ -127,7 +127,7 @@ func (p *process) exchange(ctx context.Context, giveUp context.CancelCauseFunc, 
 		return nil, p.broken(err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = stream.CloseSend() })()
-	if k.prompt {
+	if k.brief {
 		defer time.AfterFunc(p.opts.StartTimeout, func() {
 			giveUp(p.unusable(fmt.Errorf("it did not say what it is within %v", p.opts.StartTimeout)))
 		}).Stop()

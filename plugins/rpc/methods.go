@@ -43,7 +43,7 @@ func (c *Client) Describe(ctx context.Context) (zoo.Description, error) {
 
 // describe returns what the plugin says of itself, and the message that it came in.
 func (c *Client) describe(ctx context.Context) (zoo.Description, *pluginpb.Description, error) {
-	last, err := c.ask(ctx, &call{prompt: true, request: &pluginpb.HostFrame{Request: &pluginpb.HostFrame_Describe{Describe: &pluginpb.Describe{}}}})
+	last, err := c.ask(ctx, &call{brief: true, request: &pluginpb.HostFrame{Request: &pluginpb.HostFrame_Describe{Describe: &pluginpb.Describe{}}}})
 	if err != nil {
 		return zoo.Description{}, nil, err
 	}
