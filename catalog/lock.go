@@ -181,9 +181,35 @@ func parseLock(data []byte) (*Lock, error) {
 	if doc.Schema != lockSchema {
 		return nil, fmt.Errorf("schema version %d is not the supported version %d", doc.Schema, lockSchema)
 	}
+	// What is read must be all that stands there, under names that are spelled so, once.
+	var text bytes.Buffer
+	if err := json.Compact(&text, data); err != nil {
+		return nil, err
+	}
+	again, err := encodeJSON(doc, "") // before it is sorted
+	if err != nil {
+		return nil, err
+	}
+	again = bytes.TrimSuffix(again, []byte("\n"))
 	l := &Lock{Models: doc.Models, Plugins: doc.Plugins}
 	l.sort()
-	return l, l.check()
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(text.Bytes(), again) {
+		return nil, errors.New("a field stands twice or in another place than zoo puts it, or its name is spelled otherwise")
+	}
+	return l, nil
+}
+
+// encodeJSON writes JSON as lock files have it.
+func encodeJSON(doc lockJSON, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	err := e.Encode(doc)
+	return b.Bytes(), err
 }
 
 // Encode returns the text of a lock file, the same for the same lock.
@@ -192,15 +218,12 @@ func (l *Lock) Encode() ([]byte, error) {
 	if err := l.check(); err != nil {
 		return nil, &LockSchemaError{Err: err}
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
 	doc := lockJSON{Schema: lockSchema, Models: append([]LockedModel{}, l.Models...), Plugins: append([]LockedPlugin{}, l.Plugins...)}
-	if err := e.Encode(doc); err != nil {
-		return nil, err
+	data, err := encodeJSON(doc, "  ")
+	if err == nil && len(data) > MaxLockBytes {
+		err = &LockSchemaError{Err: fmt.Errorf("it would have %d bytes, more than %d", len(data), MaxLockBytes)}
 	}
-	return b.Bytes(), nil
+	return data, err
 }
 
 // sort brings everything into its order.
@@ -245,6 +268,11 @@ func (l *Lock) check() error {
 		}
 		if err != nil {
 			return fmt.Errorf("model %q: %w", fault.Shorten(m.Name), err)
+		}
+	}
+	for _, p := range l.Plugins {
+		if !l.uses(p.LockedVersion) {
+			return fmt.Errorf("plugin %q: no model has version %s", p.Name, p.Version)
 		}
 	}
 	return nil
@@ -390,7 +418,8 @@ func (l *Lock) Narrow(ref Ref) (Ref, error) {
 // Pin binds a release of a catalog to what is locked of its model: the very files, at
 // the commit they were of, the plugin's version and the pack. What the catalog says
 // stays in force: a lock that contradicts it is a [*LockError], and the release is as it
-// was. A release whose model is not locked stays as it is.
+// was. Where the catalog names a branch and no commit, the lock chooses a commit of the
+// same repository. A release whose model is not locked stays as it is.
 func (l *Lock) Pin(r *Release) error {
 	m := l.Model(r.Model)
 	if m == nil {
@@ -426,8 +455,8 @@ func (m *LockedModel) contradicts(r *Release) string {
 		return differ("kind of source", a.Kind, b.Kind)
 	case a.Repository != b.Repository:
 		return differ("repository", a.Repository, b.Repository)
-	case b.Pinned() && a.Revision != b.Revision:
-		return differ("commit", a.Revision, b.Revision)
+	case b.Pinned() && a.Revision != b.Revision, a.Revision != b.Revision && !IsCommit(a.Revision):
+		return differ("revision", a.Revision, b.Revision)
 	case !maps.Equal(m.Recipe, r.Recipe):
 		return differ("recipe", fmt.Sprint(m.Recipe), fmt.Sprint(r.Recipe))
 	case m.Plugin.Name != r.Plugin.Name || !constraint.Check(version):
@@ -528,7 +557,10 @@ func (l *Lock) Remove(name string) bool {
 
 // prune removes plugins that no model has.
 func (l *Lock) prune() {
-	l.Plugins = slices.DeleteFunc(l.Plugins, func(p LockedPlugin) bool {
-		return !slices.ContainsFunc(l.Models, func(m LockedModel) bool { return m.Plugin == p.LockedVersion })
-	})
+	l.Plugins = slices.DeleteFunc(l.Plugins, func(p LockedPlugin) bool { return !l.uses(p.LockedVersion) })
+}
+
+// uses reports whether a model has a version of a plugin.
+func (l *Lock) uses(v LockedVersion) bool {
+	return slices.ContainsFunc(l.Models, func(m LockedModel) bool { return m.Plugin == v })
 }

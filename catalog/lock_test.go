@@ -136,6 +136,11 @@ func TestParseLockRefused(t *testing.T) {
 		"a file twice":         {`"files": [`, `"files": [{"path": "Config.json", "size": 1, "sha256": "` + sumB + `"},`, "twice"},
 		"too large":            {lockText, lockText + strings.Repeat(" ", catalog.MaxLockBytes), "more than"},
 		"a size that is text":  {`"size": 12`, `"size": "12"`, "cannot unmarshal"},
+		"a field twice":        {`"name": "tiny",`, `"name": "other", "name": "tiny",`, "stands twice"},
+		"a list twice":         {`  "plugins"`, `  "Plugins": [], "plugins"`, "stands twice"},
+		"folded letters":       {`"pack":`, `"PACK":`, "spelled otherwise"},
+		"another place":        {`"schema": 1,`, `"plugins": [], "schema": 1,`, "another place"},
+		"a plugin of no model": {`  "plugins": [`, `  "plugins": [{"name": "q", "version": "1.1.0"},`, "no model has"},
 		"nested without end":   {lockText, strings.Repeat("[", 100_000), "exceeded max depth"},
 		"an overlong revision": {`"revision": "0123`, `"revision": "` + strings.Repeat("a", 1000), "revision"},
 	}
@@ -219,7 +224,8 @@ func TestLockPin(t *testing.T) {
 		"another version":    {func(m *catalog.LockedModel, _ *catalog.Release) { m.Version = "1.0.1" }, "version"},
 		"another kind":       {func(m *catalog.LockedModel, _ *catalog.Release) { m.Source.Kind = catalog.KindEmbedded }, "kind of source"},
 		"another repository": {func(m *catalog.LockedModel, _ *catalog.Release) { m.Source.Repository = "evil/name" }, "repository"},
-		"another commit":     {func(_ *catalog.LockedModel, r *catalog.Release) { r.Source.Revision = commitB }, "commit"},
+		"another commit":     {func(_ *catalog.LockedModel, r *catalog.Release) { r.Source.Revision = commitB }, "revision"},
+		"a branch":           {func(m *catalog.LockedModel, _ *catalog.Release) { m.Source.Revision = "refs/pr/1" }, "revision"},
 		"another recipe":     {func(m *catalog.LockedModel, _ *catalog.Release) { m.Recipe = map[string]string{"grid": "absmax7"} }, "recipe"},
 		"no recipe":          {func(m *catalog.LockedModel, _ *catalog.Release) { m.Recipe = nil }, "recipe"},
 		"another plugin":     {func(m *catalog.LockedModel, _ *catalog.Release) { m.Plugin.Name = "q" }, "plugin"},
@@ -233,13 +239,14 @@ func TestLockPin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, r := parseLock(t, lockText), release()
 			test.change(&l.Models[0], r)
-			before := *r
+			before := release()
+			test.change(&parseLock(t, lockText).Models[0], before)
 			err := l.Pin(r)
 			var locked *catalog.LockError
 			if !errors.As(err, &locked) || !errors.Is(err, fault.ErrIntegrity) || locked.Name != "tiny" || !strings.Contains(locked.Reason, test.want) || fault.Hint(err) == "" {
 				t.Errorf("got %v, want a LockError about the %s", err, test.want)
 			}
-			if diff := cmp.Diff(before, *r); diff != "" {
+			if diff := cmp.Diff(before, r); diff != "" {
 				t.Errorf("the release has changed (-want +got):\n%s", diff)
 			}
 		})
@@ -316,7 +323,7 @@ func TestLockSet(t *testing.T) {
 func FuzzParseLock(f *testing.F) {
 	f.Add([]byte(lockText))
 	f.Add([]byte(`{"schema": 1, "models": [], "plugins": null}`))
-	f.Add([]byte(`{"schema": 1, "plugins": [{"name": "p", "version": "1.0.0-rc.1"}]}`))
+	f.Add([]byte(`{"schema": 1, "models": [], "plugins": [{"name": "p", "version": "1.0.0-rc.1"}]}`))
 	c, err := catalog.Parse([]byte(minimal))
 	if err != nil {
 		f.Fatal(err)

@@ -60,8 +60,7 @@ func (z *Zoo) List(ctx context.Context) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := z.lock()
-	if err != nil {
+	if _, err := z.lock(); err != nil {
 		return nil, err
 	}
 	records, err := z.store.Installed(ctx)
@@ -90,17 +89,6 @@ func (z *Zoo) List(ctx context.Context) ([]Entry, error) {
 		}
 		entries = append(entries, z.entry(ctx, models, release, nil))
 	}
-	for i := range entries {
-		e := &entries[i]
-		m := lock.Model(e.Name)
-		switch {
-		case m == nil:
-		case e.Installed && (e.Version != m.Version || e.Pack != m.Pack):
-			e.Lock = LockDiffers
-		default:
-			e.Lock = LockObeyed
-		}
-	}
 	return entries, nil
 }
 
@@ -121,6 +109,7 @@ func (z *Zoo) entry(ctx context.Context, models *catalog.Catalog, release *catal
 		e.Installed, e.Pack, e.Time = true, record.Pack, &record.Installed
 		e.PackBytes, e.Gate = z.standing(ctx, record)
 	}
+	e.Lock = z.lockOf(e.Name, e.Version, e.Pack)
 	for _, f := range files {
 		e.DownloadBytes += f.SizeBytes
 	}
@@ -212,6 +201,8 @@ type ModelDetails struct {
 	Repository string `json:"repository"`
 	Revision   string `json:"revision,omitempty"`
 	Commit     string `json:"commit,omitempty"`
+	// Lock is as in [Entry].
+	Lock string `json:"lock,omitempty"`
 	// Files are the source files with what is known about them.
 	Files []catalog.File `json:"files"`
 	// Checkpoint says whether any of them are kept in the store.
@@ -334,6 +325,9 @@ func (z *Zoo) modelDetails(models *catalog.Catalog, release *catalog.Release, re
 	if record != nil {
 		d.Installed, d.Time, d.Commit, d.Files = true, &record.Installed, record.Commit, record.Sources
 		d.Checkpoint = z.keepsCheckpoint(record)
+		d.Lock = z.lockOf(release.Model, release.Version, record.Pack)
+	} else {
+		d.Lock = z.lockOf(release.Model, release.Version, "")
 	}
 	return d
 }

@@ -134,9 +134,14 @@ func (z *Zoo) open(ctx context.Context, set settings, name string) (subject, err
 		return subject{}, err
 	}
 	// What is installed may be another pack than the one that is locked.
-	if t.record != nil && z.obeys(t.record) != nil {
-		if t.release, err = z.resolve(name); err != nil {
-			return subject{}, err
+	if t.record != nil {
+		if differs := z.obeys(t.record); differs != nil {
+			if t.release, err = z.resolve(name); errors.Is(err, fault.ErrNotFound) {
+				err = differs
+			}
+			if err != nil {
+				return subject{}, err
+			}
 		}
 	}
 	if t.release != nil {
@@ -164,6 +169,7 @@ func (z *Zoo) openTarget(ctx context.Context, set settings, name string, t targe
 		if err := z.obeys(t.record); err != nil {
 			return subject{}, err
 		}
+		z.noteLocked(set, t.record)
 		s.pack, err = z.store.Open(ctx, t.record, progress)
 	} else {
 		s.pack, err = z.store.OpenDir(ctx, t.dir, progress)

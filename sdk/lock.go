@@ -15,35 +15,34 @@ import (
 )
 
 // FindLock returns the lock file that is in force in a folder: the zoo.lock in it or in
-// the nearest of its parents that has one, or "" where none has.
-func FindLock(dir string) (string, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
+// the nearest of its parents that has one, or "" where none has. A folder that may not be
+// looked into says nothing about those below.
+func FindLock(dir string) string {
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
 	}
 	for {
 		file := filepath.Join(dir, catalog.LockFile)
-		switch _, err := os.Stat(file); {
-		case err == nil:
-			return file, nil
-		// A parent that may not be looked into says nothing about this folder.
-		case !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
-			return "", atomicfile.MapError(file, err)
+		if _, err := os.Lstat(file); err == nil { // be it a link that leads nowhere
+			return file
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", nil
+			return ""
 		}
 		dir = parent
 	}
 }
 
 // ReadLock reads a lock file. Errors match zoo.ErrNotFound, zoo.ErrNotPermitted or
-// zoo.ErrIntegrity.
+// zoo.ErrIntegrity; one that is not a file is zoo.ErrUsage.
 func ReadLock(file string) (*catalog.Lock, error) {
 	data, err := readAtMost(file, catalog.MaxLockBytes)
-	if errors.Is(err, fault.ErrNotFound) {
-		err = fault.WithHint(err, "`zoo lock NAME...` writes one")
+	switch {
+	case errors.Is(err, fault.ErrNotFound):
+		err = fault.WithHint(err, "`zoo lock NAME...` writes one, --lock names another, --no-lock goes without")
+	case err != nil && fault.Hint(err) == "":
+		err = fault.WithHint(err, "name another lock file with --lock, or go without with --no-lock")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock file: %w", err)
@@ -55,13 +54,51 @@ func ReadLock(file string) (*catalog.Lock, error) {
 	return l, nil
 }
 
-// WriteLock writes a lock file, whole or not at all.
+// WriteLock writes a lock file, whole or not at all. Where file is a link, what it leads
+// to is replaced, and a file that is there keeps its permissions.
 func WriteLock(ctx context.Context, file string, l *catalog.Lock) error {
 	data, err := l.Encode()
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteFile(ctx, file, data, atomicfile.Options{Perm: 0o644})
+	perm := os.FileMode(0o644)
+	if _, err := os.Lstat(file); err == nil {
+		if file, err = filepath.EvalSymlinks(file); err != nil {
+			return fmt.Errorf("lock file: %w", err)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			return atomicfile.MapError(file, err)
+		}
+		perm = info.Mode().Perm()
+	}
+	if err := atomicfile.WriteFile(ctx, file, data, atomicfile.Options{Perm: perm}); err != nil {
+		return fault.WithHint(fmt.Errorf("lock file: %w", err), "name a file in a folder that can be written with --lock")
+	}
+	return nil
+}
+
+// UpdateLock changes a lock file, which is made if there is none. Others who use the same
+// store wait meanwhile, and nothing that they have written is lost.
+func (z *Zoo) UpdateLock(ctx context.Context, file string, change func(*catalog.Lock) error) error {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	waiting := func() { z.set.events.Notice(fmt.Sprintf("waiting for another process that writes %q", file)) }
+	return z.store.WhileWriting(ctx, file, waiting, func() error {
+		l, err := ReadLock(file)
+		if errors.Is(err, fault.ErrNotFound) {
+			l, err = &catalog.Lock{}, nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := change(l); err != nil {
+			return err
+		}
+		return WriteLock(ctx, file, l)
+	})
 }
 
 // loadLock reads the lock file of the settings, nil for none.
@@ -91,8 +128,7 @@ func (z *Zoo) Lock(ctx context.Context, l *catalog.Lock, ref string) (*catalog.L
 		return nil, err
 	}
 	r := &done.Record
-	id := catalog.LockedVersion(r.Plugin)
-	plugin, err := z.lockedPlugin(ctx, id)
+	plugin, err := z.lockedPlugin(ctx, r)
 	if err != nil {
 		return nil, fmt.Errorf("%s@%s: %w", r.Name(), r.Version(), err)
 	}
@@ -109,14 +145,15 @@ func (z *Zoo) Lock(ctx context.Context, l *catalog.Lock, ref string) (*catalog.L
 		Version: r.Version(),
 		Source:  catalog.LockedSource{Kind: source.Kind, Repository: source.Repository, Revision: source.Revision, Files: files},
 		Recipe:  r.Release.Recipe,
-		Plugin:  id,
+		Plugin:  plugin.LockedVersion,
 		Pack:    r.Pack,
 	}, plugin)
 	return l.Model(r.Name()), nil
 }
 
-// lockedPlugin returns what is to be locked of a version of a plugin.
-func (z *Zoo) lockedPlugin(ctx context.Context, id catalog.LockedVersion) (catalog.LockedPlugin, error) {
+// lockedPlugin returns what is to be locked of the plugin that made an installed model.
+func (z *Zoo) lockedPlugin(ctx context.Context, r *zoo.Record) (catalog.LockedPlugin, error) {
+	id := catalog.LockedVersion(r.Plugin)
 	locked := catalog.LockedPlugin{LockedVersion: id}
 	list, err := z.registry.candidates(ctx)
 	if err != nil {
@@ -125,6 +162,11 @@ func (z *Zoo) lockedPlugin(ctx context.Context, id catalog.LockedVersion) (catal
 	c, err := choose(list, exactly(id), func(*candidate) error { return nil })
 	if err != nil {
 		return locked, err
+	}
+	if c.sha256() != r.Program {
+		// Whoever has the lock would get another pack than it says.
+		return locked, fault.WithHint(fmt.Errorf("%w: another program of plugin %s %s than the one that is taken has made its pack", fault.ErrIntegrity, id.Name, id.Version),
+			fmt.Sprintf("run `zoo rm %[1]s` and `zoo pull %[1]s` to have the pack made anew", r.Name()))
 	}
 	if c.stored == nil {
 		return locked, nil
@@ -198,7 +240,7 @@ func (z *Zoo) obeys(record *zoo.Record) error {
 		return &catalog.LockError{Name: record.Name(), Reason: fmt.Sprintf("it is %s there, and %s here", m.Version, record.Version())}
 	case m.Pack != record.Pack:
 		return fault.WithHint(&catalog.LockError{Name: record.Name(), Reason: fmt.Sprintf("its pack is %s there, and %s is installed", m.Pack, record.Pack)},
-			fmt.Sprintf("run `zoo pull %s` to make the pack that is locked; --no-lock goes without the lock file", record.Name()))
+			fmt.Sprintf("`zoo pull %[1]s` makes the pack that is locked, `zoo lock %[1]s` locks what the catalog has, --no-lock goes without the lock file", record.Name()))
 	}
 	return nil
 }
@@ -222,6 +264,43 @@ func (z *Zoo) checkLocked(release *catalog.Release, dir string) error {
 		return &catalog.LockError{Name: release.Model, Reason: fmt.Sprintf("its pack is %s there, and conversion has made %s", m.Pack, got)}
 	}
 	return nil
+}
+
+// lockOf says how a version of a model stands to the lock: [LockObeyed], [LockDiffers], or
+// "" for a model that is not locked. The pack is "" where it is not installed.
+func (z *Zoo) lockOf(name, version string, pack catalog.Digest) string {
+	l, err := z.lock()
+	if err != nil {
+		return ""
+	}
+	m := l.Model(name)
+	switch {
+	case m == nil:
+		return ""
+	case version != m.Version || pack != "" && pack != m.Pack:
+		return LockDiffers
+	}
+	return LockObeyed
+}
+
+// listed returns a release as the catalog has it, whatever is locked of it.
+func (z *Zoo) listed(release *catalog.Release) (*catalog.Release, error) {
+	models, err := z.catalog()
+	if err != nil {
+		return nil, err
+	}
+	return models.Resolve(catalog.Ref{Name: release.Model, Constraint: "=" + release.Version})
+}
+
+// noteLocked tells those who have no lock on an installed model that its files are what
+// somebody's lock file has chosen.
+func (z *Zoo) noteLocked(set settings, record *zoo.Record) {
+	if l, err := z.lock(); err != nil || !record.Locked || l.Model(record.Name()) != nil {
+		return
+	}
+	source := record.Release.Source
+	set.events.Notice(fmt.Sprintf("a lock file has chosen the files of %[1]s: %[2]s at %[3]s; `zoo rm %[1]s` and `zoo pull %[1]s` take those that %[4]q stands for",
+		record.Name(), source.Repository, record.Commit, source.Revision))
 }
 
 // find returns the record of the installed version that a reference stands for under the lock.
@@ -255,6 +334,9 @@ func (z *Zoo) resolveIn(models *catalog.Catalog, ref catalog.Ref) (*catalog.Rele
 		return nil, &catalog.LockError{Name: ref.Name, Reason: fmt.Sprintf("it is %s there, and the catalog has no such version", m.Version)}
 	}
 	if err != nil {
+		if l.Model(ref.Name) != nil {
+			err = fault.WithHint(err, fmt.Sprintf("%s has it from another catalog: name that with --catalog", catalog.LockFile))
+		}
 		return nil, err
 	}
 	return release, l.Pin(release)

@@ -2,10 +2,12 @@ package sdk_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/zoo-sdk/zoo/catalog"
@@ -117,6 +119,18 @@ func TestLockedPlugin(t *testing.T) {
 		t.Errorf("run by %s under the lock", v)
 	}
 
+	// A pack that another program of the same version has made is not locked with this one.
+	var mixed catalog.Lock
+	if _, err := free.RemovePlugin(t.Context(), "tinyfam@1.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := free.InstallPluginFile(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := free.Lock(t.Context(), &mixed, "tiny"); !errors.Is(err, zoo.ErrIntegrity) || !strings.Contains(zoo.Hint(err), "zoo rm tiny") || len(mixed.Models) != 0 {
+		t.Errorf("locked with another program: %v, %+v", err, mixed)
+	}
+
 	// The same version of another build.
 	if _, err := free.RemovePlugin(t.Context(), "tinyfam@1.0.0"); err != nil {
 		t.Fatal(err)
@@ -125,7 +139,9 @@ func TestLockedPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = bound.Open(t.Context(), "tiny")
-	refuses("another build", err)
+	if !errors.Is(err, zoo.ErrNotFound) || !strings.Contains(zoo.Hint(err), "lock file") {
+		t.Errorf("another build: %v, hint %q, want zoo.ErrNotFound", err, zoo.Hint(err))
+	}
 	if _, err := free.InstallPluginFile(t.Context(), program); err != nil {
 		t.Fatal(err)
 	}
@@ -139,22 +155,91 @@ func TestLockedPlugin(t *testing.T) {
 	refuses("another machine", err)
 }
 
+// TestUpdateLock has many processes' worth of writers change one file.
+func TestUpdateLock(t *testing.T) {
+	t.Parallel()
+	home, dir := t.TempDir(), t.TempDir()
+	kept := filepath.Join(dir, "kept.lock")
+	file := filepath.Join(dir, catalog.LockFile)
+	if err := sdk.WriteLock(t.Context(), kept, &catalog.Lock{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(kept, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(kept, file); err != nil {
+		t.Skip("no links here:", err)
+	}
+	const writers = 8
+	var group sync.WaitGroup
+	for i := range writers {
+		group.Go(func() {
+			z, err := sdk.New(sdk.WithHome(home))
+			if err == nil {
+				err = z.UpdateLock(t.Context(), file, func(l *catalog.Lock) error {
+					v := catalog.LockedVersion{Name: "p", Version: "1.0.0"}
+					sum := strings.Repeat("0", 64)
+					l.Set(catalog.LockedModel{
+						Name: fmt.Sprintf("m%d", i), Version: "1.0.0", Plugin: v, Pack: catalog.Digest("sha256:" + sum),
+						Source: catalog.LockedSource{Kind: catalog.KindEmbedded, Repository: "demo", Files: []catalog.File{{Path: "f", SHA256: sum}}},
+					}, catalog.LockedPlugin{LockedVersion: v})
+					return nil
+				})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	l, err := sdk.ReadLock(file)
+	if err != nil || len(l.Models) != writers {
+		t.Errorf("%d writers have left %+v, %v", writers, l, err)
+	}
+	if info, err := os.Lstat(file); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is gone: %v, %v", info, err)
+	}
+	if info, err := os.Stat(kept); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is now %v, %v", info, err)
+	}
+	failed := errors.New("not now")
+	z, err := sdk.New(sdk.WithHome(home))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := z.UpdateLock(t.Context(), file, func(l *catalog.Lock) error { l.Remove("m0"); return failed }); !errors.Is(err, failed) {
+		t.Errorf("a change that fails: %v", err)
+	}
+	if l, err := sdk.ReadLock(file); err != nil || l.Model("m0") == nil {
+		t.Errorf("after a change that failed: %+v, %v", l, err)
+	}
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	if got := sdk.FindLock(dir); got != file {
+		t.Errorf("a link that leads nowhere is %q, want %q", got, file)
+	}
+	if err := sdk.WriteLock(t.Context(), file, &catalog.Lock{}); err == nil {
+		t.Error("a link that leads nowhere is written through")
+	}
+}
+
 func TestFindLock(t *testing.T) {
 	root := t.TempDir()
 	deep := filepath.Join(root, "a", "b", "c")
 	if err := os.MkdirAll(deep, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if file, err := sdk.FindLock(deep); err != nil || strings.HasPrefix(file, root) {
-		t.Errorf("without one: %q, %v", file, err)
+	if file := sdk.FindLock(deep); strings.HasPrefix(file, root) {
+		t.Errorf("without one: %q", file)
 	}
 	for _, dir := range []string{root, filepath.Join(root, "a", "b")} {
 		file := filepath.Join(dir, catalog.LockFile)
 		if err := sdk.WriteLock(t.Context(), file, &catalog.Lock{}); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := sdk.FindLock(deep); err != nil || got != file {
-			t.Errorf("got %q, %v, want %q", got, err, file)
+		if got := sdk.FindLock(deep); got != file {
+			t.Errorf("got %q, want %q", got, file)
 		}
 	}
 	if _, err := sdk.ReadLock(filepath.Join(root, "none")); !errors.Is(err, zoo.ErrNotFound) {

@@ -101,12 +101,7 @@ func (z *Zoo) pulling(model string) string {
 // findRunner finds the plugin that runs the pack that a plugin has made, as [Zoo.runner]
 // refers to it. The record is nil for the folder of a pack.
 func (z *Zoo) findRunner(ctx context.Context, record *zoo.Record, made zoo.PluginID) (zoo.Plugin, zoo.Description, error) {
-	ref := z.runner(record, made)
-	p, about, err := z.registry.Find(ctx, ref)
-	if version, exact := strings.CutPrefix(ref.Constraint, "="); err == nil && exact && version != about.Version {
-		// The build behind a "+" makes no difference to a constraint.
-		err = &catalog.LockError{Name: "plugin " + about.Name, Reason: fmt.Sprintf("it is %s there, and %s here", version, about.Version)}
-	}
+	p, about, err := z.registry.Find(ctx, z.runner(record, made))
 	return p, about, z.remake(ctx, record, err)
 }
 

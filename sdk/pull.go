@@ -47,10 +47,11 @@ func (z *Zoo) Pull(ctx context.Context, ref string) (*Installed, error) {
 
 // pull installs a release.
 func (z *Zoo) pull(ctx context.Context, set settings, release *catalog.Release) (*Installed, error) {
-	plugin, about, err := z.registry.Find(ctx, release.Plugin)
+	plugin, c, err := z.registry.find(ctx, release.Plugin)
 	if err != nil {
 		return nil, fmt.Errorf("%s@%s: %w", release.Model, release.Version, err)
 	}
+	about := c.about
 	if done, err := z.installed(ctx, set, release, about); done != nil || err != nil {
 		return done, err
 	}
@@ -66,7 +67,7 @@ func (z *Zoo) pull(ctx context.Context, set settings, release *catalog.Release) 
 	if done, err := z.installed(ctx, set, release, about); done != nil || err != nil {
 		return done, err
 	}
-	p := &puller{z: z, set: set, release: release, plugin: plugin, about: about, lock: lock}
+	p := &puller{z: z, set: set, release: release, plugin: plugin, about: about, program: c.sha256(), lock: lock}
 	return p.run(ctx)
 }
 
@@ -125,6 +126,7 @@ type puller struct {
 	release *catalog.Release
 	plugin  zoo.Plugin
 	about   zoo.Description
+	program string // its sha256, or ""
 	lock    *zoo.Lock
 }
 
@@ -206,16 +208,30 @@ func (p *puller) fetch(ctx context.Context, dir string) (*zoo.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	record := &zoo.Record{Release: *p.release}
+	listed, err := p.z.listed(p.release)
+	if err != nil {
+		return nil, err
+	}
+	// What is locked stays with the lock: the record is for those without it, too.
+	record := &zoo.Record{Release: *listed, Program: p.program}
 	source := p.release.Source
+	record.Locked = source.Revision != listed.Source.Revision
 	known := make(map[string]catalog.File)
-	// What an earlier pull of the release has seen binds this one.
-	if old, err := p.z.store.Record(p.release.Model, p.release.Version); err == nil && sameSource(old.Release.Source, source) {
+	// What an earlier pull of the release has seen binds this one, and a lock as well.
+	if old, err := p.z.store.Record(p.release.Model, p.release.Version); err == nil && sameSource(old.Release.Source, listed.Source) {
 		for _, f := range old.Sources {
 			known[f.Path] = f
 		}
-		if old.Commit != "" {
+		for _, f := range source.Files {
+			if k, ok := known[f.Path]; ok && f.SHA256 != "" && f.SHA256 != k.SHA256 {
+				return nil, &zoo.SourceChangedError{Model: p.release.Model, Version: p.release.Version, File: f.Path, Want: k.SHA256, Got: f.SHA256}
+			}
+		}
+		if old.Commit != "" && !record.Locked {
 			source.Revision = old.Commit
+		}
+		if old.Commit == source.Revision {
+			record.Locked = old.Locked
 		}
 	}
 	asked := make(map[string]bool)

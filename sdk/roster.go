@@ -189,15 +189,16 @@ func (r *roster) candidates(ctx context.Context) ([]candidate, error) {
 }
 
 // satisfies returns what tells whether a version satisfies the constraint of a reference.
-// If one of the versions that there are is spelled as the constraint is, it alone does:
-// versions that differ in nothing but build metadata are equal.
+// Behind an "=" nothing but the version of this very spelling does, and so it is without
+// one if there is that version: versions that differ in build metadata alone are equal.
 func satisfies(ref catalog.PluginRef, have []string) (func(*semver.Version) bool, error) {
 	text := cmp.Or(ref.Constraint, "*")
 	constraint, err := semver.NewConstraint(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: version constraint %q of plugin %q is not understood", fault.ErrUsage, ref.Constraint, ref.Name)
 	}
-	if exact := strings.TrimPrefix(text, "="); slices.Contains(have, exact) {
+	exact, one := strings.CutPrefix(text, "=")
+	if _, err := semver.StrictNewVersion(exact); one && err == nil || slices.Contains(have, exact) {
 		return func(v *semver.Version) bool { return v.Original() == exact }, nil
 	}
 	return constraint.Check, nil
@@ -263,9 +264,18 @@ func (r *roster) Describe(ctx context.Context, ref catalog.PluginRef) (zoo.Descr
 // the logger unless the error tells of it. An empty constraint takes any version that is
 // not a prerelease. Where there is none, the error is as for [choose].
 func (r *roster) Find(ctx context.Context, ref catalog.PluginRef) (zoo.Plugin, zoo.Description, error) {
-	list, err := r.candidates(ctx)
+	plugin, c, err := r.find(ctx, ref)
 	if err != nil {
 		return nil, zoo.Description{}, err
+	}
+	return plugin, c.about, nil
+}
+
+// find is Find that tells of the program, too.
+func (r *roster) find(ctx context.Context, ref catalog.PluginRef) (zoo.Plugin, *candidate, error) {
+	list, err := r.candidates(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	var plugin zoo.Plugin
 	type failure struct {
@@ -283,7 +293,7 @@ func (r *roster) Find(ctx context.Context, ref catalog.PluginRef) (zoo.Plugin, z
 		return err
 	})
 	if context.Cause(ctx) != nil {
-		return nil, zoo.Description{}, context.Cause(ctx)
+		return nil, nil, context.Cause(ctx)
 	}
 	for _, f := range failures {
 		if f.err != err {
@@ -291,9 +301,9 @@ func (r *roster) Find(ctx context.Context, ref catalog.PluginRef) (zoo.Plugin, z
 		}
 	}
 	if err != nil {
-		return nil, zoo.Description{}, r.advise(ref, err)
+		return nil, nil, r.advise(ref, err)
 	}
-	return plugin, c.about, nil
+	return plugin, c, nil
 }
 
 // open returns a candidate's plugin, started if it runs in a process of its own.

@@ -41,6 +41,10 @@ type Record struct {
 	Pack catalog.Digest `json:"pack"`
 	// Plugin made the pack.
 	Plugin PluginID `json:"plugin"`
+	// Program is the sha256 of the program that the plugin was, or "" if it was built in.
+	Program string `json:"program,omitempty"`
+	// Locked says that a lock file chose the commit, where the catalog names none.
+	Locked bool `json:"locked,omitempty"`
 	// Installed is when.
 	Installed time.Time `json:"installed"`
 }
@@ -232,6 +236,11 @@ func (r *Record) check(model, version string) error {
 	if err := checkPlugin(r.Plugin); err != nil {
 		return err
 	}
+	if r.Program != "" {
+		if _, err := catalog.ParseDigest("sha256:" + r.Program); err != nil {
+			return err
+		}
+	}
 	return checkSources(r.Sources)
 }
 
@@ -281,7 +290,7 @@ func (r *Record) binds(next *Record) error {
 		}
 		same = same && ok
 	}
-	if same && r.Plugin == next.Plugin && maps.Equal(r.Release.Recipe, next.Release.Recipe) && r.Pack != next.Pack {
+	if same && r.Plugin == next.Plugin && r.Program == next.Program && maps.Equal(r.Release.Recipe, next.Release.Recipe) && r.Pack != next.Pack {
 		return &PackDigestError{Model: r.Name(), Version: r.Version(), Pinned: "the earlier conversion", Want: r.Pack.String(), Got: next.Pack.String()}
 	}
 	return nil

@@ -2,6 +2,7 @@ package zoo
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -193,6 +194,22 @@ func (s *Store) acquire(ctx context.Context, name string, waiting func()) (*file
 		return nil, err
 	}
 	return filelock.Acquire(ctx, s.path(name), waiting)
+}
+
+// WhileWriting calls f while nobody else who uses this store is in a call for the same
+// file, which need not be one of the store's: it is for files that many processes change.
+// Waiting and the errors are as for [Store.Lock]. In a store that cannot be written f is
+// called all the same.
+func (s *Store) WhileWriting(ctx context.Context, file string, waiting func(), f func() error) error {
+	name := fmt.Sprintf("%s/.file-%x.lock", locksDir, sha256.Sum256([]byte(filepath.Clean(file))))
+	lock, err := s.acquire(ctx, name, waiting)
+	switch {
+	case errors.Is(err, fault.ErrNotPermitted):
+		return f()
+	case err != nil:
+		return err
+	}
+	return errors.Join(f(), lock.Release())
 }
 
 // withPacks calls f while nobody else adds or removes packs and records.

@@ -139,8 +139,13 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// zoo returns the store with its catalog as the flags have it.
+// zoo returns the store with its catalog, bound to the lock file, as the flags have it.
 func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
+	return a.unlocked(append(more, sdk.WithLock(a.lockFile()))...)
+}
+
+// unlocked is a.zoo for what is not bound to the lock file.
+func (a *app) unlocked(more ...sdk.Option) (*sdk.Zoo, error) {
 	level := slog.LevelWarn
 	switch {
 	case a.global.verbose:
@@ -156,13 +161,6 @@ func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
 		sdk.WithLogger(slog.New(&logHandler{out: a.progress, level: level})),
 		sdk.WithProgress(a.progress.events()),
 	}
-	lock, err := a.lockFile()
-	if err != nil {
-		return nil, err
-	}
-	if lock != "" {
-		opts = append(opts, sdk.WithLock(lock))
-	}
 	if a.global.offline {
 		opts = append(opts, sdk.WithOffline())
 	}
@@ -174,23 +172,18 @@ func (a *app) zoo(more ...sdk.Option) (*sdk.Zoo, error) {
 }
 
 // lockFile returns the lock file that is in force, or "".
-func (a *app) lockFile() (string, error) {
+func (a *app) lockFile() string {
 	switch {
 	case a.global.noLock:
-		return "", nil
+		return ""
 	case a.global.lock != "":
-		return a.global.lock, nil
+		return a.global.lock
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return "", fmt.Errorf("working folder: %w", err)
+		return "" // a folder that is gone has none
 	}
 	return sdk.FindLock(dir)
-}
-
-// unlocked is a.zoo for what is not bound to the lock file.
-func (a *app) unlocked(more ...sdk.Option) (*sdk.Zoo, error) {
-	return a.zoo(append(more, sdk.WithLock(""))...)
 }
 
 // note prints one line on standard error unless it is to be quiet.

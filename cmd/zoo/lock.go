@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -26,13 +28,14 @@ unless it is built in. Keep the file with your project.
 
 Every command that finds a zoo.lock in the working folder or in one of its parents
 obeys it: a name in it stands for exactly what it says, or the command fails (exit
-code 4). The lock only narrows down what the catalog has; names that are not in it
-are as without it. zoo rm removes whatever it is told to. --lock names another file,
---no-lock goes without.
+code 4, or 3 for a version or a plugin that is not there). The lock narrows down what
+the catalog has, and chooses the commit where the catalog names a branch; names that
+are not in it are as without it. zoo rm removes whatever it is told to. --lock names
+another file, --no-lock goes without.
 
 The file that is in force is brought up to date, or zoo.lock is made in the working
-folder. Without names, everything that is in the file is locked anew, as the catalog
-now has it; where there is no file, all that is installed is locked.
+folder. Without names, the newest versions are locked of all that is in the file; where
+there is no file, all that is installed is locked as it is.
 ` + "`zoo pull`" + ` without a name installs what the file says.`,
 		Example: `  zoo lock gemma-4-e2b@^1 demo
   zoo lock                          # take the newest versions
@@ -54,68 +57,75 @@ func (a *app) lock(ctx context.Context, refs, remove []string) error {
 	if a.global.noLock {
 		return &usageError{"zoo lock writes a lock file, and --no-lock goes without", "leave out --no-lock"}
 	}
-	file, err := a.lockFile()
-	if err != nil {
-		return err
-	}
+	file := a.lockFile()
 	if file == "" {
-		if file, err = filepath.Abs(catalog.LockFile); err != nil {
-			return err
-		}
+		file = catalog.LockFile
+	}
+	if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+		return zoo.WithHint(fmt.Errorf("%w: no folder %q for the lock file", zoo.ErrNotFound, filepath.Dir(file)), "make it, or name a file in another one with --lock")
 	}
 	old, err := sdk.ReadLock(file)
-	if errors.Is(err, zoo.ErrNotFound) {
+	switch {
+	case errors.Is(err, zoo.ErrNotFound):
 		old = nil
-	} else if err != nil {
+	case err != nil:
 		return err
+	}
+	for _, name := range remove {
+		if old.Model(name) == nil {
+			return zoo.WithHint(fmt.Errorf("%w: %q has no model %q", zoo.ErrNotFound, file, name), "give its name as it stands there")
+		}
 	}
 	z, err := a.unlocked()
 	if err != nil {
 		return err
 	}
 	if len(refs) == 0 && len(remove) == 0 {
-		if refs, err = toLock(ctx, z, old); err != nil {
+		if refs, err = a.toLock(ctx, z, old); err != nil {
 			return err
 		}
 	}
-	// Others may write the file meanwhile: what is new is laid over what it has by then.
 	fresh := &catalog.Lock{}
 	for _, ref := range refs {
+		had := len(fresh.Models)
 		m, err := z.Lock(ctx, fresh, ref)
 		a.progress.end()
 		if err != nil {
 			return err
 		}
-		a.note("%s %s@%s: pack %s, plugin %s %s", a.style(styleGood, "locked"), m.Name, m.Version, m.Pack, m.Plugin.Name, m.Plugin.Version)
-	}
-	l, err := sdk.ReadLock(file)
-	if errors.Is(err, zoo.ErrNotFound) {
-		l = &catalog.Lock{}
-	} else if err != nil {
-		return err
-	}
-	for i := range fresh.Models {
-		m := fresh.Models[i]
-		l.Set(m, *fresh.Plugin(m.Plugin.Name, m.Plugin.Version))
-	}
-	for _, name := range remove {
-		if !l.Remove(name) {
-			return fmt.Errorf("%w: %q has no model %q", zoo.ErrNotFound, file, name)
+		if len(fresh.Models) == had {
+			return &usageError{fmt.Sprintf("%s is named twice", m.Name), "name a model once, with the version that is to be locked"}
 		}
 	}
-	if err := sdk.WriteLock(ctx, file, l); err != nil {
+	models := 0
+	// Others may have written the file meanwhile: what is new is laid over what it has by now.
+	err = z.UpdateLock(ctx, file, func(l *catalog.Lock) error {
+		for _, m := range fresh.Models {
+			l.Set(m, *fresh.Plugin(m.Plugin.Name, m.Plugin.Version))
+		}
+		for _, name := range remove {
+			l.Remove(name)
+		}
+		models = len(l.Models)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	a.note("%s has %s", file, countOf(len(l.Models), "model"))
+	for _, m := range fresh.Models {
+		a.note("%s %s@%s: pack %s, plugin %s %s", a.style(styleGood, "locked"), m.Name, m.Version, m.Pack, m.Plugin.Name, m.Plugin.Version)
+	}
+	a.note("%s has %s", file, countOf(models, "model"))
 	return nil
 }
 
-// toLock lists what is locked when nothing is named.
-func toLock(ctx context.Context, z *sdk.Zoo, old *catalog.Lock) ([]string, error) {
+// toLock lists what is locked when nothing is named: what the file has, or newer versions
+// of it, or else what is installed.
+func (a *app) toLock(ctx context.Context, z *sdk.Zoo, old *catalog.Lock) ([]string, error) {
 	var refs []string
 	if old != nil {
 		for _, m := range old.Models {
-			refs = append(refs, m.Name)
+			refs = append(refs, m.Name+"@>="+m.Version)
 		}
 		return refs, nil
 	}
@@ -123,11 +133,21 @@ func toLock(ctx context.Context, z *sdk.Zoo, old *catalog.Lock) ([]string, error
 	if err != nil {
 		return nil, err
 	}
+	models, err := z.Models(ctx)
+	if err != nil {
+		return nil, err
+	}
+	last := "" // of each model the newest comes first
 	for _, e := range entries {
-		// The newest comes first.
-		if e.Installed && (len(refs) == 0 || refs[len(refs)-1] != e.Name) {
-			refs = append(refs, e.Name)
+		if !e.Installed || e.Name == last {
+			continue
 		}
+		last = e.Name
+		if !slices.ContainsFunc(models, func(m catalog.Model) bool { return m.Name == e.Name }) {
+			a.note("leaving out %s, which is in no catalog here", e.Name)
+			continue
+		}
+		refs = append(refs, e.Name+"@="+e.Version)
 	}
 	if len(refs) == 0 {
 		return nil, &usageError{"no model is installed that could be locked", "name models, such as `zoo lock demo`"}
@@ -143,7 +163,7 @@ func (a *app) lockedNames(z *sdk.Zoo) ([]string, error) {
 		return nil, err
 	}
 	if l == nil || len(l.Models) == 0 {
-		return nil, &usageError{"zoo pull needs the name of a model", "run `zoo list` to see which there are; without a name what a " + catalog.LockFile + " says is installed, and there is none here"}
+		return nil, &usageError{"zoo pull needs the name of a model", "run `zoo list` to see which there are; without a name what a " + catalog.LockFile + " says is installed, and there is none here, or it is empty"}
 	}
 	names := make([]string, len(l.Models))
 	for i, m := range l.Models {

@@ -83,6 +83,9 @@ func showModel(line func(name, format string, args ...any), m *sdk.ModelDetails)
 	} else {
 		line("installed", "no")
 	}
+	if m.Lock != "" {
+		line("lock", "%s", m.Lock)
+	}
 	licence := m.Licence
 	if m.LicenceURL != "" {
 		licence += " (" + m.LicenceURL + ")"
