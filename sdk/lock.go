@@ -285,6 +285,9 @@ func (z *Zoo) lockOf(name, version string, pack catalog.Digest) string {
 
 // listed returns a release as the catalog has it, whatever is locked of it.
 func (z *Zoo) listed(release *catalog.Release) (*catalog.Release, error) {
+	if l, err := z.lock(); err != nil || l.Model(release.Model) == nil {
+		return release, err
+	}
 	models, err := z.catalog()
 	if err != nil {
 		return nil, err
