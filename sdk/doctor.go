@@ -53,6 +53,9 @@ type Diagnosis struct {
 	CatalogFile    string `json:"catalog_file,omitempty"`
 	CatalogKey     string `json:"catalog_key,omitempty"`
 	CatalogComment string `json:"catalog_comment,omitempty"`
+	// LockFile is the lock file that is in force, "" for none, and Locked how many models it has.
+	LockFile string `json:"lock_file,omitempty"`
+	Locked   int    `json:"locked,omitempty"`
 	// Plugins are those that can be used.
 	Plugins  []zoo.Description `json:"plugins"`
 	Backends []BackendDetails  `json:"backends"`
@@ -100,6 +103,10 @@ func (z *Zoo) Doctor(ctx context.Context) (*Diagnosis, error) {
 		if s := models.Signature; s != nil {
 			d.CatalogKey, d.CatalogComment = s.Key.ID(), s.Comment
 		}
+	}
+	d.LockFile = z.set.lockFile
+	if l, err := z.lock(); err == nil && l != nil { // the plugins, too, tell of one that cannot be read
+		d.Locked = len(l.Models)
 	}
 	plugins, err := z.verified(ctx)
 	if err != nil {

@@ -169,6 +169,9 @@ func showDiagnosis(w io.Writer, d *sdk.Diagnosis) {
 	case d.CatalogFile != "":
 		line("catalog file", "%s, not read", d.CatalogFile)
 	}
+	if d.LockFile != "" {
+		line("lock file", "%s, %s", d.LockFile, countOf(d.Locked, "model"))
+	}
 	for _, p := range d.Plugins {
 		line("plugin", "%s %s: %s", p.Name, p.Version, p.Title)
 	}
