@@ -65,6 +65,9 @@ func TestGolden(t *testing.T) {
 
 // TestGemma holds Gemma's own tokenizer against 4,000 texts.
 func TestGemma(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector, and nothing in it is concurrent")
+	}
 	compiled, dir := loadGemma(t)
 	tok := open(t, compiled)
 	if got := tok.VocabSize(); got != 262145 {

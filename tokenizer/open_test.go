@@ -98,6 +98,9 @@ func TestOpenHeader(t *testing.T) {
 
 // TestOpenAltered alters bytes all over, one at a time and many at once.
 func TestOpenAltered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector, and nothing in it is concurrent")
+	}
 	compiled := compile(t, readSource(t, "mixed"))
 	b := slices.Clone(compiled)
 	for at := range b {

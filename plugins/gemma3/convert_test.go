@@ -88,6 +88,9 @@ func TestConvert(t *testing.T) {
 // TestRefused converts what is no model, or not this one.
 func TestRefused(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes long under the race detector, and nothing in it is concurrent")
+	}
 	list := tensors(like270M...)
 	without := func(name string) []tensor {
 		return slices.DeleteFunc(slices.Clone(list), func(t tensor) bool { return t.name == name })
@@ -213,6 +216,9 @@ func wideCaches() []byte {
 // tokenizer_config.json, in both or in neither.
 func TestTemplate(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes long under the race detector, and nothing in it is concurrent")
+	}
 	for name, c := range map[string]struct{ field, file, want string }{
 		"none":          {"", "", ""},
 		"a file":        {"", "{{ bos_token }}", "{{ bos_token }}"},

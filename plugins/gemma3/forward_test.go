@@ -298,6 +298,9 @@ func TestForward(t *testing.T) {
 // TestSafetensors holds a pack of safetensors against the one of the GGUF file that llama.cpp's converter would make of them.
 func TestSafetensors(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes long under the race detector, and nothing in it is concurrent")
+	}
 	list := tensors(gguf.BF16)
 	data := encode(keys(), list)
 	ours := converted(t, folder(t, safetensors(t, list, config())), "none")
@@ -320,6 +323,9 @@ func TestSafetensors(t *testing.T) {
 // how far off those are.
 func TestGrid(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes long under the race detector, and nothing in it is concurrent")
+	}
 	for _, grid := range []string{"q4_0", "absmax7"} {
 		dir := folder(t, safetensors(t, tensors(gguf.BF16), config()))
 		pack := converted(t, dir, grid)
