@@ -78,7 +78,8 @@ func TestRefused(t *testing.T) {
 		{"part overflows", func(p *program.Program) { p.Ops[2].Linear.Parts[0].First = math.MaxInt }, "rows"},
 		{"part inside a block", func(p *program.Program) { linear(p, 1).Parts[1].First++ }, "not at a block"},
 		{"two parts into one buffer", func(p *program.Program) { l := linear(p, 1); l.Parts[2].Out = l.Parts[1].Out }, "used twice"},
-		{"product in place", func(p *program.Program) { l := linear(p, 1); l.In = l.Parts[0].Out }, ""},
+		{"product in place", func(p *program.Program) { l := linear(p, 1); l.Parts[0].Out = l.In }, "used twice"},
+		{"gate and up in place", func(p *program.Program) { g := gateUp(p); g.Out = g.In }, "overwrites"},
 		{"static rounding of a float product", func(p *program.Program) { p.Ops[2].Linear.Parts[0].InScale = 1 }, "float product"},
 		{"negative grid", func(p *program.Program) { linear(p, 1).Parts[0].InScale = -1 }, "grids"},
 		{"grid not a number", func(p *program.Program) { linear(p, 1).Parts[0].OutScale = nan }, "grids"},
@@ -91,7 +92,14 @@ func TestRefused(t *testing.T) {
 		{"store to no cache", func(p *program.Program) { store(p).Cache = 9 }, "no cache 9"},
 		{"store twice", func(p *program.Program) { i := index(p, isStore); p.Ops[i+1] = p.Ops[i] }, "twice"},
 		{"attention to an empty cache", func(p *program.Program) { attention(p).Cache = 1 }, "before it is written"},
-		{"attention with heads that do not share", func(p *program.Program) { p.Caches[0].KVHeads = 3 }, ""},
+		{"attention with heads that do not share", func(p *program.Program) {
+			s := shape
+			s.Heads, s.KVHeads = 4, 2
+			other, _ := backendtest.Decoder(s)
+			*p = *other
+			attention(p).Heads = 3
+		}, "3 heads share 2"},
+		{"attention without heads", func(p *program.Program) { attention(p).Heads = 0 }, "0 heads share 1"},
 		{"attention in place", func(p *program.Program) { a := attention(p); a.Out = a.Query }, "overwrites"},
 		{"attention scale not a number", func(p *program.Program) { attention(p).Scale = nan }, "scale"},
 		{"GELU past its factor", func(p *program.Program) { gelu(p).First = 33 }, "columns 33"},
@@ -104,7 +112,7 @@ func TestRefused(t *testing.T) {
 			i := index(p, isStore)
 			p.Ops = append([]program.Op{p.Ops[0], p.Ops[1], {Select: &program.Select{Buffers: []program.BufferID{p.State}}}}, p.Ops[i:]...)
 			p.Layers = nil
-		}, ""},
+		}, "select"},
 		{"no logits", func(p *program.Program) { p.Logits = p.State }, "logits have"},
 		{"buffers without measure", func(p *program.Program) {
 			for range 5 {
@@ -185,6 +193,10 @@ func addNorm(p *program.Program) *program.AddNorm {
 
 func attention(p *program.Program) *program.Attention {
 	return p.Ops[index(p, func(o program.Op) bool { return o.Attention != nil })].Attention
+}
+
+func gateUp(p *program.Program) *program.GateUp {
+	return p.Ops[index(p, func(o program.Op) bool { return o.GateUp != nil })].GateUp
 }
 
 func gelu(p *program.Program) *program.GELUMul {

@@ -64,7 +64,7 @@ func WriteLock(ctx context.Context, file string, l *catalog.Lock) error {
 	perm := os.FileMode(0o644)
 	if _, err := os.Lstat(file); err == nil {
 		if file, err = filepath.EvalSymlinks(file); err != nil {
-			return fmt.Errorf("lock file: %w", err)
+			return fault.WithHint(fmt.Errorf("lock file: %w", err), "it is a link that leads nowhere: remove it, or make what it leads to")
 		}
 		info, err := os.Stat(file)
 		if err != nil {
@@ -159,7 +159,7 @@ func (z *Zoo) lockedPlugin(ctx context.Context, r *zoo.Record) (catalog.LockedPl
 	if err != nil {
 		return locked, err
 	}
-	c, err := choose(list, exactly(id), func(*candidate) error { return nil })
+	c, err := choose(list, exactly(id), anyCandidate)
 	if err != nil {
 		return locked, err
 	}

@@ -312,7 +312,7 @@ func (l *PluginLock) moveProgram(ctx context.Context, from, to string, r *Plugin
 	}
 	f, err := os.Open(to)
 	if err == nil {
-		err = errors.Join(r.checkBytes(contextHash{ctx, io.Discard}, f, from), f.Close())
+		err = errors.Join(r.checkBytes(contextWriter{ctx, io.Discard}, f, from), f.Close())
 	}
 	if err == nil {
 		err = os.Chmod(to, 0o755)

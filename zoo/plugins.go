@@ -288,7 +288,7 @@ func (s *Store) VerifyPlugin(ctx context.Context, p StoredPlugin) error {
 		if err != nil {
 			return atomicfile.MapError(p.Path, err)
 		}
-		_, err = io.Copy(contextHash{ctx, sum}, io.LimitReader(f, p.SizeBytes+1))
+		_, err = io.Copy(contextWriter{ctx, sum}, io.LimitReader(f, p.SizeBytes+1))
 		return errors.Join(err, f.Close())
 	})
 	if cause := context.Cause(ctx); cause != nil {
@@ -301,18 +301,4 @@ func (s *Store) VerifyPlugin(ctx context.Context, p StoredPlugin) error {
 		return &PluginError{Name: p.Name, Version: p.Version, Err: err}
 	}
 	return nil
-}
-
-// contextHash stops hashing when its context ends.
-type contextHash struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-// Write implements io.Writer.
-func (h contextHash) Write(p []byte) (int, error) {
-	if err := context.Cause(h.ctx); err != nil {
-		return 0, err
-	}
-	return h.w.Write(p)
 }
