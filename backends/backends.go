@@ -81,7 +81,8 @@ type Options struct {
 	Profile bool
 }
 
-// Weights gives access to the tensors of a pack. Their bytes stay valid and unchanged while an Executor uses them.
+// Weights gives access to the tensors of a pack. Their bytes stay valid and unchanged
+// until the Executor that uses them is closed; see [Retainer].
 type Weights interface {
 	// Tensor returns the data and the matrix of a tensor, and whether there is one of that name.
 	Tensor(name string) (data []byte, m quant.Matrix, ok bool)
@@ -91,6 +92,24 @@ type Weights interface {
 type Mapping interface {
 	// Mapping returns the whole file as it lies in memory, from the start of a page.
 	Mapping() []byte
+}
+
+// Retainer is what weights also implement that their owner may close, such as a pack.
+// An executor retains them from Compile until Close: between two steps too its threads
+// read what the next will begin with.
+type Retainer interface {
+	// Retain keeps the bytes of all tensors valid until release is called, though
+	// their owner closes them before. The error matches fs.ErrClosed if that has
+	// happened. A second call of release does nothing.
+	Retain() (release func(), err error)
+}
+
+// Retain retains weights, if they are a [Retainer].
+func Retain(w Weights) (release func(), err error) {
+	if r, ok := w.(Retainer); ok {
+		return r.Retain()
+	}
+	return func() {}, nil
 }
 
 // Backend compiles programs for one kind of device.

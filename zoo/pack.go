@@ -36,9 +36,12 @@ type Pack struct {
 	tensors  map[string]int // indices into manifest.Tensors
 	weights  []byte
 
-	closed    atomic.Bool
-	closeOnce sync.Once
-	closeErr  error
+	closed atomic.Bool // by Close
+
+	mu       sync.Mutex
+	users    int  // of Retain
+	ended    bool // the mappings
+	closeErr error
 }
 
 // packFile is an open file of a pack. The handle is kept so that verification reads
@@ -296,22 +299,48 @@ func (p *Pack) SizeBytes() int64 {
 	return total
 }
 
-// Close ends all mappings. Nobody may use the pack's bytes afterwards. A second call
-// does nothing.
+// Close ends all mappings, or has the last who retains the pack do so. Nobody else may
+// use the pack's bytes afterwards. A second call does nothing.
 func (p *Pack) Close() error {
-	p.closeOnce.Do(func() {
-		p.closed.Store(true)
-		var errs []error
-		for _, f := range p.files {
-			if f.m != nil {
-				errs = append(errs, f.m.Close())
-			}
-			errs = append(errs, f.f.Close())
-		}
-		if p.root != nil {
-			errs = append(errs, p.root.Close())
-		}
-		p.closeErr = errors.Join(errs...)
-	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed.Store(true)
+	p.end()
 	return p.closeErr
+}
+
+// Retain implements backends.Retainer: the bytes of tensors that were looked up
+// before [Pack.Close] stay valid until release is called.
+func (p *Pack) Retain() (release func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed.Load() {
+		return nil, fmt.Errorf("pack %q: %w", p.dir, fs.ErrClosed)
+	}
+	p.users++
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.users--
+		p.end()
+	}), nil
+}
+
+// end ends the mappings of a closed pack that nobody retains. p.mu is locked.
+func (p *Pack) end() {
+	if !p.closed.Load() || p.users > 0 || p.ended {
+		return
+	}
+	p.ended = true
+	var errs []error
+	for _, f := range p.files {
+		if f.m != nil {
+			errs = append(errs, f.m.Close())
+		}
+		errs = append(errs, f.f.Close())
+	}
+	if p.root != nil {
+		errs = append(errs, p.root.Close())
+	}
+	p.closeErr = errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -315,6 +316,65 @@ func TestPackAfterClose(t *testing.T) {
 	if p.Mapping() != nil {
 		t.Error("a closed pack has a mapping")
 	}
+	if _, err := p.Retain(); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a closed pack is retained: %v", err)
+	}
+}
+
+// TestPackRetained reads a tensor that was looked up before the pack was closed: it is
+// there until the last who retains the pack has released it.
+func TestPackRetained(t *testing.T) {
+	dir, _ := buildPack(t, packSpec{})
+	p, err := zoo.OpenPack(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _, ok := p.Tensor("norm")
+	if !ok {
+		t.Fatal("no tensor")
+	}
+	want := bytes.Clone(data)
+	first, err := p.Retain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := p.Retain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first()
+	first()
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Retain(); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a closed pack is retained: %v", err)
+	}
+	// Were it not retained this would be a fault that ends the test.
+	if !bytes.Equal(data, want) || !mapped(t, dir, true) {
+		t.Error("the tensor is not what it was")
+	}
+	second()
+	if mapped(t, dir, false) {
+		t.Error("a closed pack that nobody retains is still mapped")
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// mapped reports whether this process has mapped a file below a folder. Where the
+// system does not tell, it is what the caller wants.
+func mapped(t *testing.T, dir string, want bool) bool {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if errors.Is(err, fs.ErrNotExist) {
+		return want
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Contains(maps, []byte(dir+"/"))
 }
 
 func TestOpenPackMissing(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/internal/fault"
@@ -52,6 +54,9 @@ func rules(ctx context.Context, b backends.Backend) []error {
 	}
 	if err := uncompiled(ctx, b, s); err != nil {
 		errs = append(errs, fmt.Errorf("compiling: %w", err))
+	}
+	if err := retains(ctx, b, p, w, opts); err != nil {
+		errs = append(errs, fmt.Errorf("retaining weights: %w", err))
 	}
 	for _, profile := range []bool{false, true} {
 		opts := opts
@@ -363,6 +368,62 @@ func (a altered) Tensor(name string) ([]byte, quant.Matrix, bool) {
 		return a.change(data, m)
 	}
 	return data, m, ok
+}
+
+// retained counts who retains weights, and refuses that once they are closed.
+type retained struct {
+	backends.Weights
+	users, calls int
+	closed       bool
+}
+
+// Retain implements backends.Retainer.
+func (r *retained) Retain() (release func(), err error) {
+	if r.closed {
+		return nil, fs.ErrClosed
+	}
+	r.users++
+	r.calls++
+	return sync.OnceFunc(func() { r.users-- }), nil
+}
+
+// elsewhere are weights that do not lie in what they say is their mapping.
+type elsewhere struct{ *retained }
+
+// Mapping implements backends.Mapping.
+func (elsewhere) Mapping() []byte { return nil }
+
+// retains holds that an executor retains its weights from Compile until Close, and that
+// a Compile that fails does not.
+func retains(ctx context.Context, b backends.Backend, p *program.Program, w backends.Weights, opts backends.Options) error {
+	r := &retained{Weights: w}
+	e, err := b.Compile(ctx, p, r, opts)
+	if err != nil {
+		return err
+	}
+	if r.users != 1 {
+		return fmt.Errorf("%d users of an executor's weights, want 1", r.users)
+	}
+	if err := e.Close(); err != nil {
+		return err
+	}
+	if r.users != 0 {
+		return fmt.Errorf("%d users after Close, want none", r.users)
+	}
+	if e, err := b.Compile(ctx, p, elsewhere{r}, opts); err == nil {
+		return errors.Join(errors.New("tensors outside of their mapping are compiled"), e.Close())
+	}
+	if r.users != 0 || r.calls != 2 {
+		return fmt.Errorf("%d users after a Compile that failed, %d in all; want none of 2", r.users, r.calls)
+	}
+	r.closed = true
+	if e, err := b.Compile(ctx, p, r, opts); !errors.Is(err, fs.ErrClosed) {
+		if err == nil {
+			err = e.Close()
+		}
+		return fmt.Errorf("closed weights: %v, want %v", err, fs.ErrClosed)
+	}
+	return nil
 }
 
 // uncompiled compiles what cannot be run.

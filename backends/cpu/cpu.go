@@ -61,7 +61,7 @@ func (b *Backend) Plain() backends.Backend {
 func (b *Backend) Available() error { return b.err }
 
 // Compile implements backends.Backend.
-func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (backends.Executor, error) {
+func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (_ backends.Executor, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -75,11 +75,18 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 		return nil, err
 	}
 	opts.Tables = cmp.Or(opts.Tables, backends.TablesMapped)
-	opts, err := opts.Complete(p)
-	if err != nil {
+	if opts, err = opts.Complete(p); err != nil {
 		return nil, err
 	}
 	e := &executor{p: p, opts: opts, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows), memory: memory{limit: opts.MemoryBytes}}
+	if e.release, err = backends.Retain(w); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			e.release()
+		}
+	}()
 	c := compiler{e: e, w: w, fed: &digits{}, vectors: map[program.WeightID][]float32{}, shares: map[int]*headShares{}}
 	if err := c.program(); err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ type executor struct {
 	limit   float32 // its largest magnitude
 	pool    *pool
 	tables  *backends.Tables
+	release func() // gives up the weights
 	memory  memory
 
 	ops     []operation
@@ -279,6 +280,7 @@ func (e *executor) Close() error {
 	e.closed = true
 	e.pool.close()
 	e.tables.Release()
+	e.release()
 	e.slots, e.caches, e.buf, e.ops = backends.Slots{}, nil, nil, nil
 	return nil
 }

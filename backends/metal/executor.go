@@ -24,6 +24,8 @@ type executor struct {
 	host   backends.Weights
 	tables *backends.Tables // nil where the device looks up their rows
 	uses   [][]use          // of each buffer
+	// release gives up the weights.
+	release func()
 
 	weights *weights
 	caches  *caches
@@ -292,6 +294,7 @@ func (e *executor) Close() error {
 	if e.tables != nil {
 		e.tables.Release()
 	}
+	defer e.release() // the device may read them until it is closed
 	return e.device.Close()
 }
 

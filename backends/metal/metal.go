@@ -72,12 +72,17 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err := supported(p); err != nil {
 		return nil, fault.WithHint(fmt.Errorf("%w: %w", err, errors.ErrUnsupported), "run on the processor with `--backend cpu`")
 	}
-	device, err := b.driver.Open()
+	release, err := backends.Retain(w)
 	if err != nil {
 		return nil, err
 	}
+	device, err := b.driver.Open()
+	if err != nil {
+		release()
+		return nil, err
+	}
 	e := &executor{
-		p: p, opts: opts, device: device, memory: &allocator{device, device.Info(), &b.held}, host: w,
+		p: p, opts: opts, device: device, memory: &allocator{device, device.Info(), &b.held}, host: w, release: release,
 		slots: backends.NewSlots(p, max(opts.MaxRows, maxBurst)),
 	}
 	if err := e.build(ctx); err != nil {
