@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/Masterminds/semver/v3"
 
@@ -209,26 +207,12 @@ func (z *Zoo) ask(ctx context.Context, path, sha256 string) (zoo.Description, er
 	return about, unfit(pluginID(about), runtime.GOOS, runtime.GOARCH, rpc.Protocol, about.Operations)
 }
 
-// busyWait is the longest wait for a program that is busy, and busyFirst the first.
-const busyFirst, busyWait = 5 * time.Millisecond, time.Second
-
 // interview is ask for a plugin that this host may not be able to use.
 func (z *Zoo) interview(ctx context.Context, path, sha256 string) (zoo.Description, error) {
-	for wait := busyFirst; ; wait *= 2 {
-		client := rpc.New(rpc.Options{Path: path, SHA256: sha256, Logger: z.set.logger})
-		about, err := client.Describe(ctx)
-		_ = client.Close() // which returns nil
-		// What this process has just written may for a moment be open in another one that it
-		// starts meanwhile, and is not run as long as it could be written.
-		if !errors.Is(err, syscall.ETXTBSY) || wait > busyWait {
-			return about, explainStart(explainRefusal(err, path))
-		}
-		select {
-		case <-ctx.Done():
-			return about, context.Cause(ctx)
-		case <-time.After(wait):
-		}
-	}
+	client := rpc.New(rpc.Options{Path: path, SHA256: sha256, Logger: z.set.logger})
+	about, err := client.Describe(ctx)
+	_ = client.Close() // which returns nil
+	return about, explainStart(explainRefusal(err, path))
 }
 
 // explainRefusal adds to the error of a program that the system has refused to start what

@@ -89,9 +89,7 @@ func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, erro
 		return last, err
 	case <-ctx.Done():
 	}
-	select {
-	case <-done:
-	case <-time.After(p.opts.StopTimeout):
+	if !within(done, p.opts.StopTimeout) {
 		p.stop(fmt.Errorf("a cancelled call did not end within %v", p.opts.StopTimeout))
 		cut()
 		<-done
@@ -107,14 +105,14 @@ func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, erro
 // exchange sends the request once the plugin is ready, and takes what comes until the last
 // frame. ctx is the caller's, which giveUp ends, wire that of the connection.
 func (p *process) exchange(ctx context.Context, giveUp context.CancelCauseFunc, wire context.Context, k *call) (*pluginpb.PluginFrame, error) {
-	slow := p.expect("it was not ready for a call")
-	defer slow.Stop()
+	ready := p.expect("it was not ready for a call")
+	defer ready()
 	stream, err := p.conn.Call(wire)
 	if err != nil {
 		return nil, p.broken(err)
 	}
 	frame, err := stream.Recv()
-	slow.Stop()
+	ready()
 	switch {
 	case err != nil:
 		return nil, p.broken(err)
@@ -128,9 +126,9 @@ func (p *process) exchange(ctx context.Context, giveUp context.CancelCauseFunc, 
 	}
 	defer context.AfterFunc(ctx, func() { _ = stream.CloseSend() })()
 	if k.brief {
-		defer time.AfterFunc(p.opts.StartTimeout, func() {
+		defer deadline(p.opts.StartTimeout, func() {
 			giveUp(p.unusable(fmt.Errorf("it did not say what it is within %v", p.opts.StartTimeout)))
-		}).Stop()
+		})()
 	}
 	for {
 		frame, err := stream.Recv()
@@ -174,9 +172,7 @@ func (p *process) broken(err error) error {
 func (p *process) await() {
 	p.retire()
 	child := p.running()
-	select {
-	case <-child.exited:
-	case <-time.After(time.Second):
+	if !within(child.exited, time.Second) {
 		p.stop(errors.New("it closed its connection"))
 	}
 	<-child.drained

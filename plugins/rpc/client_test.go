@@ -171,9 +171,15 @@ func TestProgress(t *testing.T) {
 	c, _ := start(t, "plain")
 	for what, last := range map[string]int64{"progress": 1000, "back": 7} {
 		var got []int64
+		dir := t.TempDir()
 		_, err := c.Convert(t.Context(), zoo.ConvertRequest{
-			Dir: t.TempDir(), Recipe: map[string]string{"do": what},
-			Progress: func(done, _ int64) { got = append(got, done) },
+			Dir: dir, Recipe: map[string]string{"do": what},
+			Progress: func(done, _ int64) {
+				got = append(got, done)
+				if err := os.WriteFile(filepath.Join(dir, "heard"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+			},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -8,3 +8,10 @@ const (
 	LogitsFrame = logitsFrame
 	Service     = service
 )
+
+// Calls returns how many calls of the client's latest process are going on.
+func (c *Client) Calls() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proc.calls.Load()
+}

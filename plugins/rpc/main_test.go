@@ -166,9 +166,12 @@ func (plain) Convert(ctx context.Context, req zoo.ConvertRequest) (zoo.Conversio
 				time.Sleep(20 * time.Millisecond)
 			}
 		}
-	case "back": // progress that goes back
+	case "back": // progress that goes back, once the host has heard of some
 		for _, n := range []int64{5, 3, 11, -1, 7} {
 			req.Progress(n, 10)
+			for !exists(filepath.Join(req.Dir, "heard")) {
+				time.Sleep(time.Millisecond)
+			}
 			time.Sleep(120 * time.Millisecond)
 		}
 	case "records":

@@ -75,9 +75,9 @@ func startProcess(opts Options) *process {
 func (p *process) run() {
 	defer close(p.ended)
 	client := p.configure()
-	slow := p.expect("it did not start")
+	inTime := p.expect("it did not start")
 	conn, err := p.connect(client)
-	if !slow.Stop() && err == nil {
+	if !inTime() && err == nil {
 		err = p.ending()
 	}
 	child := p.running()
@@ -107,19 +107,17 @@ func (p *process) run() {
 	child.folder.remove()
 }
 
-// expect ends the process within StartTimeout, unless the timer is stopped.
-func (p *process) expect(what string) *time.Timer {
-	return time.AfterFunc(p.opts.StartTimeout, func() {
+// expect ends the process within StartTimeout, unless the function that it returns is called
+// before, which reports whether it was.
+func (p *process) expect(what string) (met func() bool) {
+	return deadline(p.opts.StartTimeout, func() {
 		p.stop(fmt.Errorf("%s within %v", what, p.opts.StartTimeout))
 	})
 }
 
 // awaitOutput waits until what came over the connection is logged, once that is broken.
 func (p *process) awaitOutput() {
-	select {
-	case <-p.printed:
-	case <-time.After(drainTime):
-	}
+	within(p.printed, drainTime)
 }
 
 // configure makes go-plugin's client.
@@ -281,10 +279,7 @@ func (p *process) blame(reason error) *child {
 func (p *process) close() {
 	if child := p.blame(errClosed); child != nil {
 		child.hangUp()
-		select {
-		case <-child.exited:
-		case <-time.After(p.opts.StopTimeout):
-		}
+		within(child.exited, p.opts.StopTimeout)
 		child.signal()
 	}
 	<-p.ended
@@ -315,13 +310,14 @@ func (p *process) watch(health grpc_health_v1.HealthClient, child *child) {
 		if p.calls.Load() == 0 {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), p.opts.HangTimeout)
-		_, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: plugin.GRPCServiceName})
-		late := ctx.Err() != nil
-		cancel()
-		if err != nil && late {
+		ctx, cancel := context.WithCancel(context.Background())
+		answered := deadline(p.opts.HangTimeout, func() {
 			p.stop(fmt.Errorf("it did not answer for %v", p.opts.HangTimeout))
-		}
+			cancel()
+		})
+		_, _ = health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: plugin.GRPCServiceName}) // any answer will do
+		answered()
+		cancel()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-plugin/runner"
@@ -25,6 +26,10 @@ const (
 	// drainTime is how long a process that has ended is listened to, in case that a
 	// descendant which has left the group holds its pipes.
 	drainTime = 500 * time.Millisecond
+	// busyFirst and busyWait are the first and the longest wait for a program that is busy: what
+	// this process has just written may for a moment be open in another one that it starts
+	// meanwhile, and is not run as long as it could be written.
+	busyFirst, busyWait = 5 * time.Millisecond, time.Second
 )
 
 // child is the process of a plugin: how go-plugin starts, hears and ends it. It runs
@@ -34,6 +39,7 @@ type child struct {
 	opts   Options
 	log    *logbook
 	folder *folder
+	env    []string
 	cmd    *exec.Cmd
 
 	stdin          *os.File // the end that is kept open
@@ -63,12 +69,18 @@ var errSilent = errors.New("it ended without saying where it listens")
 
 // newChild prepares a process.
 func newChild(opts Options, f *folder, env []string, log *logbook) *child {
-	c := &child{opts: opts, folder: f, log: log, exited: make(chan struct{}), drained: make(chan struct{})}
-	c.cmd = exec.Command(opts.Path)
-	c.cmd.Env = env
-	c.cmd.Dir = f.files
+	c := &child{opts: opts, folder: f, env: env, log: log, exited: make(chan struct{}), drained: make(chan struct{})}
+	c.cmd = c.command()
 	c.announced, c.announce = io.Pipe()
 	return c
+}
+
+// command returns what starts the process once.
+func (c *child) command() *exec.Cmd {
+	cmd := exec.Command(c.opts.Path)
+	cmd.Env = c.env
+	cmd.Dir = c.folder.files
+	return cmd
 }
 
 // Start implements runner.Runner.
@@ -86,6 +98,10 @@ func (c *child) run(started chan<- error) {
 	defer close(c.drained)
 	defer c.closePipes()
 	err := c.begin()
+	for wait := busyFirst; errors.Is(err, syscall.ETXTBSY) && wait <= busyWait; wait *= 2 {
+		<-time.After(wait)
+		err = c.begin()
+	}
 	started <- err
 	if err != nil {
 		c.err = err
@@ -105,23 +121,20 @@ func (c *child) run(started chan<- error) {
 		defer close(heard)
 		hearing.Wait()
 	}()
-	select {
-	case <-heard:
-	case <-time.After(drainTime):
+	if !within(heard, drainTime) {
 		// To close a pipe ends the reading from it, which on Windows may be late for that.
 		go c.closePipes()
-		select {
-		case <-heard:
-		case <-time.After(drainTime):
-		}
+		within(heard, drainTime)
 	}
 	_ = c.announce.Close()
 }
 
-// begin starts the process, unless it was killed before.
+// begin starts the process, unless it was killed before. It may be called again after an error.
 func (c *child) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.closePipes()
+	c.cmd = c.command() // one that was not started is of no further use
 	theirs, err := c.pipes()
 	defer func() {
 		for _, f := range theirs {
@@ -134,11 +147,9 @@ func (c *child) begin() error {
 	if c.killed {
 		return errors.New("it was ended before it started")
 	}
-	if err := c.group.start(c.cmd, c.opts.Limits); err != nil {
-		c.reaped = true
-		return err
-	}
-	return nil
+	err = c.group.start(c.cmd, c.opts.Limits)
+	c.reaped = err != nil && c.cmd.Process != nil
+	return err
 }
 
 // end waits for the end of the process and kills what it leaves behind.
