@@ -27,15 +27,16 @@ type trial struct {
 	findings int
 }
 
-var (
-	// turn numbers calls, so that no two are alike.
-	turn atomic.Int64
-	// busy counts the conversions of a plugin that can do one at a time.
-	busy atomic.Int64
-)
+// counter returns a function that numbers its calls from 1, so that no two are alike. Each
+// plugin has its own: what others do at the same time must not make its calls alike.
+func counter() func() int {
+	var n atomic.Int64
+	return func() int { return int(n.Add(1)) }
+}
 
 // wrongs lists plugins, and what they are tried with, by the rule that they break.
 func wrongs() map[plugintest.Rule]map[string]trial {
+	title, order, more, number, length, prompt, seed := counter(), counter(), counter(), counter(), counter(), counter(), counter()
 	return map[plugintest.Rule]map[string]trial{
 		plugintest.RulePanics: {
 			"fetch": {plugin: wrong{fetch: func(ctx context.Context, req zoo.FetchRequest) (zoo.FetchPlan, error) {
@@ -138,7 +139,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			"operations": {plugin: described(func(d *zoo.Description) { d.Operations++ })},
 			"error":      {plugin: wrong{describe: func(context.Context) (zoo.Description, error) { return zoo.Description{}, fault.ErrUsage }}},
 		},
-		plugintest.RuleDescribeSame: {"title": {plugin: described(numbered(func(d *zoo.Description, n int) { d.Title = strconv.Itoa(n) }))}},
+		plugintest.RuleDescribeSame: {"title": {plugin: described(func(d *zoo.Description) { d.Title = strconv.Itoa(title()) })}},
 		plugintest.RuleFetch: {
 			"path":  {plugin: planned(func(files []catalog.File) []catalog.File { return append(files, catalog.File{Path: "../x"}) })},
 			"twice": {plugin: planned(func(files []catalog.File) []catalog.File { return append(files, files[0]) })},
@@ -146,7 +147,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			"error": {plugin: wrong{fetch: func(context.Context, zoo.FetchRequest) (zoo.FetchPlan, error) { return zoo.FetchPlan{}, fault.ErrUsage }}},
 		},
 		plugintest.RuleFetchSame: {"order": {plugin: planned(func(files []catalog.File) []catalog.File {
-			if turn.Add(1)%2 == 0 {
+			if order()%2 == 0 {
 				slices.Reverse(files)
 			}
 			return files
@@ -161,7 +162,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			"another file": {plugin: planned(func(files []catalog.File) []catalog.File { return append(files, catalog.File{Path: "more"}) })},
 		},
 		plugintest.RuleFetchEnds: {"more": {plugin: planned(func(files []catalog.File) []catalog.File {
-			return append(files, catalog.File{Path: fmt.Sprintf("more-%d", turn.Add(1)), Optional: true})
+			return append(files, catalog.File{Path: fmt.Sprintf("more-%d", more()), Optional: true})
 		})}},
 		plugintest.RuleFetchEnough: {"tokenizer": {plugin: planned(func(files []catalog.File) []catalog.File {
 			return slices.DeleteFunc(files, func(f catalog.File) bool { return f.Path == "tokenizer.json" })
@@ -206,7 +207,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			}}},
 		},
 		plugintest.RuleConvertSame: {
-			"always":     {plugin: constant(func(zoo.ConvertRequest) float32 { return float32(turn.Add(1)) })},
+			"always":     {plugin: constant(func(zoo.ConvertRequest) float32 { return float32(number()) })},
 			"processors": {plugin: constant(func(zoo.ConvertRequest) float32 { return float32(runtime.GOMAXPROCS(0)) })},
 			"order": {plugin: constant(func(req zoo.ConvertRequest) float32 {
 				if len(req.Sources) == 0 {
@@ -291,7 +292,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			"nothing": {plugin: wrong{run: func(context.Context, zoo.RunRequest) (*program.Program, error) { return nil, nil }}},
 			"error":   {plugin: wrong{run: func(context.Context, zoo.RunRequest) (*program.Program, error) { return nil, fault.ErrIntegrity }}},
 		},
-		plugintest.RuleRunSame: {"context": {plugin: recorded(func(p *program.Program) { p.Context += int(turn.Add(1) % 100) })}},
+		plugintest.RuleRunSame: {"context": {plugin: recorded(func(p *program.Program) { p.Context += length() })}},
 		plugintest.RuleRunWeights: {
 			"name":  {plugin: recorded(func(p *program.Program) { p.Weights[0].Name = "nothing" })},
 			"shape": {plugin: recorded(func(p *program.Program) { p.Weights[0].Rows++ })},
@@ -342,7 +343,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 		},
 		plugintest.RuleGateSame: {"prompts": {plugin: gated(func(ref *zoo.Reference, err error) (*zoo.Reference, error) {
 			if err == nil {
-				ref.Prompts = append(ref.Prompts, strconv.FormatInt(turn.Add(1), 10))
+				ref.Prompts = append(ref.Prompts, strconv.Itoa(prompt()))
 			}
 			return ref, err
 		})}},
@@ -373,7 +374,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 				if req.Model != synthetic {
 					return fault.ErrUsage
 				}
-				return synthesize(ctx, req, map[string]float32{"turn": float32(turn.Add(1))})
+				return synthesize(ctx, req, map[string]float32{"turn": float32(seed())})
 			}}},
 		},
 		plugintest.RuleEstimate: {
@@ -419,19 +420,7 @@ func wrongs() map[plugintest.Rule]map[string]trial {
 			}}},
 		},
 		plugintest.RuleTogether: {
-			"one at a time": {plugin: wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
-				if busy.Add(1) > 1 {
-					defer busy.Add(-1)
-					return fmt.Errorf("%w: one at a time", fault.ErrUsage)
-				}
-				defer busy.Add(-1)
-				err := convert(ctx, id, req, nil)
-				select { // so that another call is sure to fall in
-				case <-time.After(50 * time.Millisecond):
-				case <-ctx.Done():
-				}
-				return err
-			}}},
+			"one at a time": {plugin: oneAtATime()},
 		},
 		plugintest.RuleCrash: {
 			"nothing is killed": {plugin: wrong{}, change: func(o *plugintest.Options) {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -217,9 +218,28 @@ func openFetch(ctx context.Context, req zoo.FetchRequest, check func(names []str
 	return req.Plan(append([]string{zoo.ConfigFile, "tokenizer.json", checkpoint.IndexFile}, names...)...), nil
 }
 
-// numbered passes the number of the call on.
-func numbered(change func(d *zoo.Description, n int)) func(d *zoo.Description) {
-	return func(d *zoo.Description) { change(d, int(turn.Add(1))) }
+// oneAtATime is sound, but refuses a conversion during another. After the first, which is
+// made alone, one goes on until another one falls in.
+func oneAtATime() wrong {
+	var calls, busy atomic.Int64
+	refused := make(chan struct{})
+	once := sync.OnceFunc(func() { close(refused) })
+	return wrong{convert: func(ctx context.Context, req zoo.ConvertRequest) error {
+		n := calls.Add(1)
+		defer busy.Add(-1)
+		if busy.Add(1) > 1 {
+			once()
+			return fmt.Errorf("%w: one at a time", fault.ErrUsage)
+		}
+		err := convert(ctx, id, req, nil)
+		if n > 1 {
+			select {
+			case <-refused:
+			case <-ctx.Done():
+			}
+		}
+		return err
+	}}
 }
 
 // tested reports whether a part of the suite is needed to find what breaks a rule.
