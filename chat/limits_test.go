@@ -145,19 +145,16 @@ func TestContext(t *testing.T) {
 	before := runtime.NumGoroutine()
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	go func() {
-		time.Sleep(50 * time.Millisecond)
-		cancel(cause)
-	}()
-	start := time.Now()
+	time.AfterFunc(50*time.Millisecond, func() { cancel(cause) })
 	if _, err := tmpl.Render(ctx, nil, chat.Options{}); !errors.Is(err, cause) {
 		t.Errorf("error %v, want the context's cause", err)
 	}
-	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("took %v", took)
-	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines, %d before", after, before)
+	// The goroutine that has ended the context may be about to end itself.
+	for i := 0; runtime.NumGoroutine() > before; i++ {
+		if i == 2000 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 	if _, err := tmpl.Render(ctx, nil, chat.Options{}); !errors.Is(err, cause) {
 		t.Errorf("error %v of a context that has ended, want its cause", err)
