@@ -193,7 +193,7 @@ func rewriteCommand(ts *testscript.TestScript, neg bool, args []string) {
 func awaitCommand(ts *testscript.TestScript, neg bool, args []string) {
 	least, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
-	for range 600 {
+	for range 2400 {
 		files, err := filepath.Glob(ts.MkAbs(args[0]))
 		ts.Check(err)
 		for _, file := range files {

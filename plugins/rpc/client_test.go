@@ -300,7 +300,7 @@ func TestPrinting(t *testing.T) {
 	} {
 		// What is printed does not wait for the call that it belongs to.
 		for i := 0; !strings.Contains(log.String(), want); i++ {
-			if i == 1000 {
+			if i == 12_000 {
 				t.Fatalf("the log lacks %q", want)
 			}
 			time.Sleep(5 * time.Millisecond)

@@ -63,7 +63,7 @@ func (r *recorder) all(part string) []string {
 // await waits until the logger has been told something.
 func (r *recorder) await(t *testing.T, part string) {
 	t.Helper()
-	for range 2000 {
+	for range 12_000 {
 		if len(r.all(part)) > 0 {
 			return
 		}

@@ -378,8 +378,8 @@ func options(t testing.TB, role string, log io.Writer) rpc.Options {
 		Path:         path,
 		Env:          []string{roleVariable + "=" + role, "GORACE=atexit_sleep_ms=0"},
 		Logger:       slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		StartTimeout: 20 * time.Second,
-		StopTimeout:  5 * time.Second,
+		StartTimeout: time.Minute,
+		StopTimeout:  20 * time.Second,
 	}
 }
 
@@ -417,7 +417,7 @@ func do(ctx context.Context, t testing.TB, p zoo.Plugin, what string) (string, e
 // word waits for what a plugin leaves in a folder.
 func word(t testing.TB, dir, name string) string {
 	t.Helper()
-	for range 2000 {
+	for range 12_000 {
 		if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
 			return string(text)
 		}
