@@ -123,7 +123,7 @@ var tasks = map[string]func(s *zoo.Store) error{
 			return err
 		}
 		fmt.Println("stalled")
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 		return lock.Unlock()
 	},
 }

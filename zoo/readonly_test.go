@@ -14,7 +14,7 @@ import (
 
 // readOnlyTask runs as a user who may write neither the store nor the pack.
 func readOnlyTask(s *zoo.Store) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var log strings.Builder
 	reader, err := zoo.OpenStore(s.Home(), slog.New(slog.NewTextHandler(&log, nil)))
