@@ -98,9 +98,9 @@ type Mapping interface {
 // An executor retains them from Compile until Close: between two steps too its threads
 // read what the next will begin with.
 type Retainer interface {
-	// Retain keeps the bytes of all tensors valid until release is called, though
-	// their owner closes them before. The error matches fs.ErrClosed if that has
-	// happened. A second call of release does nothing.
+	// Retain keeps all tensors there, to be looked up and read, until release is
+	// called, though their owner closes them before. The error matches fs.ErrClosed if
+	// that has happened. A second call of release does nothing.
 	Retain() (release func(), err error)
 }
 

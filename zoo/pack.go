@@ -37,10 +37,10 @@ type Pack struct {
 	weights  []byte
 
 	closed atomic.Bool // by Close
+	ended  atomic.Bool // the mappings
 
 	mu       sync.Mutex
-	users    int  // of Retain
-	ended    bool // the mappings
+	users    int // of Retain
 	closeErr error
 }
 
@@ -255,10 +255,11 @@ func (p *Pack) Info() PackInfo {
 }
 
 // Tensor returns a tensor's bytes, which are mapped, read-only and valid until
-// [Pack.Close], its matrix, and whether there is a tensor of that name.
+// [Pack.Close], its matrix, and whether there is a tensor of that name. Who retains the
+// pack finds it after Close, too, and may use it until release.
 func (p *Pack) Tensor(name string) (data []byte, m quant.Matrix, ok bool) {
 	i, ok := p.tensors[name]
-	if !ok || p.closed.Load() {
+	if !ok || p.ended.Load() {
 		return nil, quant.Matrix{}, false
 	}
 	t := &p.manifest.Tensors[i]
@@ -267,10 +268,10 @@ func (p *Pack) Tensor(name string) (data []byte, m quant.Matrix, ok bool) {
 }
 
 // Mapping returns the weights file as it is mapped, which every tensor is a part
-// of, or nil after [Pack.Close]. Its start lies at the start of a page. It is valid
-// until Close and must not be changed.
+// of, or nil after [Pack.Close]. Its start lies at the start of a page. It is valid as
+// long as what [Pack.Tensor] returns and must not be changed.
 func (p *Pack) Mapping() []byte {
-	if p.closed.Load() {
+	if p.ended.Load() {
 		return nil
 	}
 	return p.weights
@@ -309,8 +310,8 @@ func (p *Pack) Close() error {
 	return p.closeErr
 }
 
-// Retain implements backends.Retainer: the bytes of tensors that were looked up
-// before [Pack.Close] stay valid until release is called.
+// Retain implements backends.Retainer: tensors are found, and their bytes stay valid,
+// until release is called.
 func (p *Pack) Retain() (release func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -328,10 +329,9 @@ func (p *Pack) Retain() (release func(), err error) {
 
 // end ends the mappings of a closed pack that nobody retains. p.mu is locked.
 func (p *Pack) end() {
-	if !p.closed.Load() || p.users > 0 || p.ended {
+	if !p.closed.Load() || p.users > 0 || p.ended.Swap(true) {
 		return
 	}
-	p.ended = true
 	var errs []error
 	for _, f := range p.files {
 		if f.m != nil {

@@ -321,8 +321,8 @@ func TestPackAfterClose(t *testing.T) {
 	}
 }
 
-// TestPackRetained reads a tensor that was looked up before the pack was closed: it is
-// there until the last who retains the pack has released it.
+// TestPackRetained looks tensors up and reads them before and after the pack was closed:
+// they are there until the last who retains the pack has released it.
 func TestPackRetained(t *testing.T) {
 	dir, _ := buildPack(t, packSpec{})
 	p, err := zoo.OpenPack(dir)
@@ -354,7 +354,13 @@ func TestPackRetained(t *testing.T) {
 	if !bytes.Equal(data, want) || !mapped(t, dir, true) {
 		t.Error("the tensor is not what it was")
 	}
+	if again, _, ok := p.Tensor("norm"); !ok || !bytes.Equal(again, want) || p.Mapping() == nil {
+		t.Error("who retains a closed pack does not find its tensors")
+	}
 	second()
+	if _, _, ok := p.Tensor("norm"); ok || p.Mapping() != nil {
+		t.Error("a closed pack that nobody retains still gives tensors")
+	}
 	if mapped(t, dir, false) {
 		t.Error("a closed pack that nobody retains is still mapped")
 	}

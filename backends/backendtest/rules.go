@@ -58,6 +58,13 @@ func rules(ctx context.Context, b backends.Backend) []error {
 	if err := retains(ctx, b, p, w, opts); err != nil {
 		errs = append(errs, fmt.Errorf("retaining weights: %w", err))
 	}
+	for _, tables := range []backends.TablePlacement{backends.TablesMapped, backends.TablesResident} {
+		opts := opts
+		opts.Tables = tables
+		if err := outlives(ctx, b, p, w, opts, want[0]); err != nil {
+			errs = append(errs, fmt.Errorf("closed weights, tables %s: %w", tables, err))
+		}
+	}
 	for _, profile := range []bool{false, true} {
 		opts := opts
 		opts.Profile = profile
@@ -370,11 +377,21 @@ func (a altered) Tensor(name string) ([]byte, quant.Matrix, bool) {
 	return data, m, ok
 }
 
-// retained counts who retains weights, and refuses that once they are closed.
+// retained counts who retains weights, and refuses that once they are closed. Closed
+// ones give no tensors to anybody else.
 type retained struct {
 	backends.Weights
 	users, calls int
 	closed       bool
+	sudden       bool // they are closed as soon as they are retained
+}
+
+// Tensor implements backends.Weights.
+func (r *retained) Tensor(name string) ([]byte, quant.Matrix, bool) {
+	if r.closed && r.users == 0 {
+		return nil, quant.Matrix{}, false
+	}
+	return r.Weights.Tensor(name)
 }
 
 // Retain implements backends.Retainer.
@@ -384,6 +401,7 @@ func (r *retained) Retain() (release func(), err error) {
 	}
 	r.users++
 	r.calls++
+	r.closed = r.sudden
 	return sync.OnceFunc(func() { r.users-- }), nil
 }
 
@@ -424,6 +442,20 @@ func retains(ctx context.Context, b backends.Backend, p *program.Program, w back
 		return fmt.Errorf("closed weights: %v, want %v", err, fs.ErrClosed)
 	}
 	return nil
+}
+
+// outlives holds that an executor computes over weights that were closed while it was compiled.
+func outlives(ctx context.Context, b backends.Backend, p *program.Program, w backends.Weights, opts backends.Options, want *expected) error {
+	r := &retained{Weights: w, sudden: true}
+	e, err := b.Compile(ctx, p, r, opts)
+	if err != nil {
+		return err
+	}
+	s, err := e.NewSlot()
+	if err == nil {
+		err = want.feed(ctx, e, s, 0, 5, 3)
+	}
+	return errors.Join(err, e.Close())
 }
 
 // uncompiled compiles what cannot be run.

@@ -71,6 +71,15 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	release, err := backends.Retain(w)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
 	if err := backends.CheckWeights(p, w); err != nil {
 		return nil, err
 	}
@@ -78,15 +87,7 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 	if opts, err = opts.Complete(p); err != nil {
 		return nil, err
 	}
-	e := &executor{p: p, opts: opts, kernels: b.kernels, slots: backends.NewSlots(p, opts.MaxRows), memory: memory{limit: opts.MemoryBytes}}
-	if e.release, err = backends.Retain(w); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			e.release()
-		}
-	}()
+	e := &executor{p: p, opts: opts, kernels: b.kernels, release: release, slots: backends.NewSlots(p, opts.MaxRows), memory: memory{limit: opts.MemoryBytes}}
 	c := compiler{e: e, w: w, fed: &digits{}, vectors: map[program.WeightID][]float32{}, shares: map[int]*headShares{}}
 	if err := c.program(); err != nil {
 		return nil, err

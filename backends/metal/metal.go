@@ -54,31 +54,34 @@ func (b *Backend) Available() error {
 // Compile implements backends.Backend. Besides what that promises, errors match
 // ErrNoDevice, ErrMemory, ErrKernel and ErrDevice, and errors.ErrUnsupported for
 // a program that the kernels are not made for.
-func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (backends.Executor, error) {
+func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (_ backends.Executor, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	release, err := backends.Retain(w)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
 	if err := backends.CheckWeights(p, w); err != nil {
 		return nil, err
 	}
 	opts.Tables = cmp.Or(opts.Tables, backends.TablesResident)
-	opts, err := opts.Complete(p)
-	if err != nil {
+	if opts, err = opts.Complete(p); err != nil {
 		return nil, err
 	}
 	if err := supported(p); err != nil {
 		return nil, fault.WithHint(fmt.Errorf("%w: %w", err, errors.ErrUnsupported), "run on the processor with `--backend cpu`")
 	}
-	release, err := backends.Retain(w)
-	if err != nil {
-		return nil, err
-	}
 	device, err := b.driver.Open()
 	if err != nil {
-		release()
 		return nil, err
 	}
 	e := &executor{
