@@ -68,7 +68,14 @@ func (e *executor) Generate(ctx context.Context, b *backends.Burst) (backends.Bu
 	r := ring{words: e.mem.ringWords(), burst: b}
 	tick := time.NewTicker(ringPoll)
 	defer tick.Stop()
-	for running := true; running; {
+	running := true
+	defer func() {
+		if running { // Emit panics: the device must not work on in memory that may be freed
+			r.silence()
+			<-done
+		}
+	}()
+	for running {
 		select {
 		case <-ctx.Done():
 			r.silence()

@@ -301,6 +301,73 @@ func TestCancelledBurst(t *testing.T) {
 	nothingHeld(t, d)
 }
 
+// gated is a driver whose submissions have not ended before the channel is closed.
+type gated struct {
+	metal.Driver
+	open chan struct{}
+}
+
+func (x gated) Open() (metal.Device, error) {
+	d, err := x.Driver.Open()
+	return gatedDevice{d, x.open}, err
+}
+
+type gatedDevice struct {
+	metal.Device
+	open chan struct{}
+}
+
+func (x gatedDevice) Submit(lists []metal.List) (metal.Submission, error) {
+	s, err := x.Device.Submit(lists)
+	return gatedSubmission{s, x.open}, err
+}
+
+type gatedSubmission struct {
+	metal.Submission
+	open chan struct{}
+}
+
+func (x gatedSubmission) Wait() error {
+	<-x.open
+	return x.Submission.Wait()
+}
+
+// TestPanicInBurst has whoever takes a token panic while the device works: the burst has
+// ended when the panic comes out of it, so that nothing is freed under the device.
+func TestPanicInBurst(t *testing.T) {
+	t.Parallel()
+	metaltest.Require(t)
+	d := metaltest.New(metaltest.Options{})
+	open := make(chan struct{})
+	e, err := compile(t, gated{d, open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSlot(t, e)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic comes out of the burst")
+			}
+		}()
+		g := e.(backends.Generator)
+		_, _ = g.Generate(t.Context(), &backends.Burst{
+			Row: backends.Row{Token: 1, Slot: s}, Steps: g.MaxBurst(),
+			Emit: func(int32) bool {
+				close(open)
+				panic("enough")
+			},
+		})
+	}()
+	if n := d.Counts().Running; n != 0 {
+		t.Errorf("%d submissions are still running", n)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	nothingHeld(t, d)
+}
+
 // eager is a driver whose submissions have ended when they are made: all tokens of a burst come at once.
 type eager struct{ metal.Driver }
 
