@@ -37,13 +37,13 @@ var copiedFiles = [...]string{zoo.ConfigFile, zoo.GenerationFile, zoo.TokenizerC
 // all processors. Errors are *checkpoint.ConfigError, *checkpoint.UnsupportedError, *checkpoint.TensorError,
 // *checkpoint.TokenizerError and those of packages checkpoint, litertlm and zoo; the folder then
 // holds no pack.
-func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (zoo.Conversion, error) {
+func Convert(ctx context.Context, id zoo.PluginID, req zoo.ConvertRequest) (made zoo.Conversion, err error) {
 	in, err := openInput(ctx, req)
 	if err != nil {
-		return zoo.Conversion{}, err
+		return made, err
 	}
-	made, err := in.convert(ctx, id, req)
-	return made, errors.Join(err, in.close())
+	defer func() { err = errors.Join(err, in.close()) }() // in a panic of the progress, too
+	return in.convert(ctx, id, req)
 }
 
 // input is an open checkpoint.

@@ -59,12 +59,13 @@ func (p *Pack) Manifest() *zoo.Manifest {
 // of memory. The meter counts what has been read of [Pack.SourceBytes]; to expect them is
 // the caller's task. After an error the folder holds no pack. Errors are those of
 // [Matrix.Read] and of zoo.PackWriter.
-func (p *Pack) Write(ctx context.Context, dir string, m *Meter) error {
+func (p *Pack) Write(ctx context.Context, dir string, m *Meter) (err error) {
 	w, err := zoo.NewPackWriter(dir, p.Plugin, p.Recipe, p.Sources)
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.write(ctx, w, m), w.Close())
+	defer func() { err = errors.Join(err, w.Close()) }()
+	return p.write(ctx, w, m)
 }
 
 // write writes everything.

@@ -49,7 +49,8 @@ func newPacker(m *Meter) *packer {
 	return p
 }
 
-// write packs one tensor into w. When it returns, no goroutine of it is left.
+// write packs one tensor into w. When it returns, or w or the meter panics, no goroutine
+// of it is left that would read a source that may be closed by then.
 func (p *packer) write(ctx context.Context, t *Tensor, w io.Writer) error {
 	if t.vector != nil {
 		if err := writeVector(w, t.vector); err != nil {
@@ -63,7 +64,10 @@ func (p *packer) write(ctx context.Context, t *Tensor, w io.Writer) error {
 	work := make(chan *chunk)
 	order := make(chan *chunk, cap(p.free))
 	stop := make(chan struct{})
+	halt := sync.OnceFunc(func() { close(stop) })
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer halt()
 	wg.Go(func() {
 		defer close(work)
 		defer close(order)
@@ -93,7 +97,6 @@ func (p *packer) write(ctx context.Context, t *Tensor, w io.Writer) error {
 		})
 	}
 	var err error
-	stopped := false
 	for c := range order {
 		packed := <-c.ready
 		if err == nil {
@@ -107,13 +110,11 @@ func (p *packer) write(ctx context.Context, t *Tensor, w io.Writer) error {
 		}
 		if err == nil {
 			p.meter.Add(c.sourceBytes())
-		} else if !stopped {
-			close(stop)
-			stopped = true
+		} else {
+			halt()
 		}
 		p.free <- c
 	}
-	wg.Wait()
 	return err
 }
 
