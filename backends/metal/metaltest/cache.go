@@ -20,12 +20,8 @@ const keepFor = 48 * time.Hour
 
 // cached returns the path of a file of the cache, which make writes to the path that it is given if it is not there.
 func cached(ctx context.Context, key string, make func(path string) error) (string, error) {
-	root, err := os.UserCacheDir()
+	dir, err := cacheDir()
 	if err != nil {
-		root = os.TempDir()
-	}
-	dir := filepath.Join(root, "zoo-metaltest")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256([]byte(key))
@@ -56,6 +52,18 @@ func cached(ctx context.Context, key string, make func(path string) error) (stri
 		return "", err
 	}
 	return path, os.Rename(made, path)
+}
+
+// cacheDir returns the folder of the cache: among the user's, or where that cannot be, among temporary files.
+func cacheDir() (string, error) {
+	if root, err := os.UserCacheDir(); err == nil {
+		dir := filepath.Join(root, "zoo-metaltest")
+		if err := os.MkdirAll(dir, 0o700); err == nil {
+			return dir, nil
+		}
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("zoo-metaltest-%d", os.Getuid()))
+	return dir, os.MkdirAll(dir, 0o700)
 }
 
 // removeOld removes what was last used before a time.
