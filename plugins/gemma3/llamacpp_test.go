@@ -22,9 +22,11 @@ var llamacpp = flag.String("llamacpp", "", "hold the tokens of a pack against th
 
 const (
 	// enough is the share of tokens that come before the first difference from llama.cpp,
-	// where that does not round activations. One fork takes up to a twentieth with it, and at
-	// which ties there are some depends on the processor that llama.cpp is run on.
-	enough = 0.8
+	// where that does not round activations.
+	enough = 0.95
+	// noise is by how much logits differ from one processor that llama.cpp is run on to
+	// another. A fork takes up to a twentieth of the tokens with it: those at closer ties say nothing.
+	noise = 0.001
 	// tie is how much likelier one of two tokens may be here where llama.cpp, without rounding,
 	// takes the other, and far the same where it does round.
 	tie, far = 0.005, 2.5
@@ -84,7 +86,7 @@ func TestLlamaCpp(t *testing.T) {
 			share := a.report(t, "with its weights in float32", &a.exact, tie)
 			a.report(t, "with the file as it is", &a.rounded, far)
 			t.Logf("at %d of those %d forks llama.cpp, with its weights in float32, takes our token as well", a.agreed, len(a.rounded.forks))
-			if share < enough {
+			if share < enough && a.exact.widest > noise {
 				t.Errorf("%.1f%% of the tokens come before the first fork, fewer than %.0f%%", 100*share, 100*enough)
 			}
 		})
