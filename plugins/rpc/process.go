@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -142,7 +143,7 @@ func (p *process) configure() *plugin.Client {
 		SkipHostEnv:      true,
 		RunnerFunc:       p.prepare,
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: p.opts.TempDir},
-		StartTimeout:     2 * p.opts.StartTimeout, // a longer one than run's, which also covers what comes after
+		StartTimeout:     math.MaxInt64, // run ends the process in time, and with it this wait
 		SyncStdout:       stdout,
 		SyncStderr:       stderr,
 		Logger:           hclog.New(&hclog.LoggerOptions{Output: chatter, Level: hclog.Debug, DisableTime: true}),
