@@ -90,7 +90,7 @@ func TestScripts(t *testing.T) {
 				env.Setenv("ZOO_BACKEND", "cpu")
 			}
 			env.Values[hubKey{}] = &fakeHub{}
-			return nil
+			return shortTemp(env)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits":      exitsCommand,
@@ -114,6 +114,21 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("no condition is named %q", name)
 		},
 	})
+}
+
+// shortTemp gives a script a temporary folder right below the system's, in place of one in
+// its own folder: a plugin's socket is put there, and the path of that must be short. Where
+// the system's is long itself, as it is on macOS, there is room for no more.
+func shortTemp(env *testscript.Env) error {
+	dir, err := os.MkdirTemp("", "z")
+	if err != nil {
+		return err
+	}
+	env.Defer(func() { _ = os.RemoveAll(dir) })
+	for _, name := range []string{"TMPDIR", "TMP", "TEMP"} {
+		env.Setenv(name, dir)
+	}
+	return os.Chmod(dir, 0o777|fs.ModeSticky) // scripts run programs as another user, too
 }
 
 func exitsCommand(ts *testscript.TestScript, neg bool, args []string) {

@@ -49,10 +49,26 @@ func TestRelativePath(t *testing.T) {
 	}
 }
 
+// shortDir is t.TempDir for folders that sockets are put into: their paths must be short,
+// and on macOS that of the system's temporary folder is long.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "z")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // TestTempDir names the folder for temporary files in other ways than that in which it is
 // compared.
 func TestTempDir(t *testing.T) {
-	temp := t.TempDir()
+	temp := shortDir(t)
 	t.Chdir(filepath.Dir(temp))
 	t.Setenv("TMPDIR", temp+"//.")
 	for name, dir := range map[string]string{"of the system": "", "not clean": temp + "/./", "relative": filepath.Base(temp)} {

@@ -331,7 +331,7 @@ func TestHostKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, temp := t.TempDir(), t.TempDir()
+	dir, temp := t.TempDir(), shortDir(t)
 	host := exec.Command(path)
 	host.Env = append(os.Environ(), roleVariable+"="+hostRole, "ZOO_RPC_TEST_DIR="+dir, "TMPDIR="+temp)
 	out, err := host.StdoutPipe()
