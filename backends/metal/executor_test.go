@@ -75,50 +75,19 @@ func TestChecked(t *testing.T) {
 	}
 }
 
-// slow is a driver whose submissions do not end before goOn is closed.
-type slow struct {
-	metal.Driver
-	goOn chan struct{}
-}
-
-func (x *slow) Open() (metal.Device, error) {
-	d, err := x.Driver.Open()
-	return slowDevice{d, x}, err
-}
-
-type slowDevice struct {
-	metal.Device
-	driver *slow
-}
-
-func (x slowDevice) Submit(lists []metal.List) (metal.Submission, error) {
-	s, err := x.Device.Submit(lists)
-	return slowSubmission{s, x.driver.goOn}, err
-}
-
-type slowSubmission struct {
-	metal.Submission
-	goOn <-chan struct{}
-}
-
-func (x slowSubmission) Wait() error {
-	<-x.goOn
-	return x.Submission.Wait()
-}
-
 // TestBurstStreams: the first tokens of a burst come while it runs.
 func TestBurstStreams(t *testing.T) {
 	t.Parallel()
 	metaltest.Require(t)
 	d := metaltest.New(metaltest.Options{})
-	x := &slow{d, make(chan struct{})}
-	e, err := compile(t, x)
+	open := make(chan struct{})
+	e, err := compile(t, gated{d, open})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := e.(backends.Generator)
 	s := newSlot(t, e)
-	goOn := sync.OnceFunc(func() { close(x.goOn) })
+	goOn := sync.OnceFunc(func() { close(open) })
 	defer time.AfterFunc(5*time.Minute, func() {
 		t.Error("no token comes while its burst is running")
 		goOn()
