@@ -281,13 +281,15 @@ func (c *child) signal() {
 	}
 }
 
-// hangUp tells the process that the host needs it no more.
+// hangUp tells the process that the host needs it no more. One that has not started is not started any more.
 func (c *child) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stdin != nil {
-		_ = c.stdin.Close()
+	if c.cmd.Process == nil {
+		c.killed = true
+		return
 	}
+	_ = c.stdin.Close()
 }
 
 // reason says how the process ended. It must have exited.
