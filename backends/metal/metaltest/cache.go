@@ -7,10 +7,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/zoo-sdk/zoo/internal/filelock"
 )
@@ -57,13 +61,31 @@ func cached(ctx context.Context, key string, make func(path string) error) (stri
 // cacheDir returns the folder of the cache: among the user's, or where that cannot be, among temporary files.
 func cacheDir() (string, error) {
 	if root, err := os.UserCacheDir(); err == nil {
-		dir := filepath.Join(root, "zoo-metaltest")
-		if err := os.MkdirAll(dir, 0o700); err == nil {
+		if dir := filepath.Join(root, "zoo-metaltest"); own(dir) == nil {
 			return dir, nil
 		}
 	}
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("zoo-metaltest-%d", os.Getuid()))
-	return dir, os.MkdirAll(dir, 0o700)
+	return dir, own(dir)
+}
+
+// own makes a folder, or returns why it cannot be written or may be written by others: what
+// lies in it is run.
+func own(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Getuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%q may be written by others: %w", dir, fs.ErrPermission)
+	}
+	return nil
 }
 
 // removeOld removes what was last used before a time.

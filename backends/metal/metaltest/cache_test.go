@@ -1,6 +1,9 @@
 package metaltest_test
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,6 +78,40 @@ func TestCache(t *testing.T) {
 	}
 	if err := b.run(add(b.buffer(64))); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCacheFolder keeps what is compiled among temporary files where it cannot lie among
+// the user's, and nowhere where others could put a program in its place.
+func TestCacheFolder(t *testing.T) {
+	for name, c := range map[string]struct {
+		perm   fs.FileMode // of the folder among temporary files, 0 for none yet
+		danger bool
+	}{
+		"none yet":  {0, false},
+		"its own":   {0o700, false},
+		"of others": {0o777, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			temp := t.TempDir()
+			t.Setenv("TMPDIR", temp)
+			blocked := filepath.Join(temp, "blocked")
+			if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("XDG_CACHE_HOME", blocked)
+			dir := filepath.Join(temp, fmt.Sprintf("zoo-metaltest-%d", os.Getuid()))
+			if c.perm != 0 {
+				if err := errors.Join(os.Mkdir(dir, c.perm), os.Chmod(dir, c.perm)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := open(t, metaltest.Options{}).device.Load(t.Context(), head+helpers, []string{"add"})
+			made, _ := os.ReadDir(dir)
+			if c.danger && (!errors.Is(err, fs.ErrPermission) || len(made) > 0) || !c.danger && (err != nil || len(made) == 0) {
+				t.Errorf("%v, with %d files", err, len(made))
+			}
+		})
 	}
 }
 
