@@ -21,7 +21,7 @@ const module = "github.com/zoo-sdk/zoo"
 
 // rows lists all packages from the bottom to the top. A pattern ending in /... stands for a folder and what is below.
 var rows = [][]string{
-	{"internal/fault", "internal/fmath", "internal/layers", "internal/typecheck"},
+	{"internal/fault", "internal/fmath", "internal/layers", "internal/timeout", "internal/typecheck"},
 	{"internal/atomicfile"},
 	{"internal/filelock", "internal/mmap"},
 	{"catalog", "quant", "tokenizer", "chat"},

@@ -16,6 +16,7 @@ import (
 	"github.com/zoo-sdk/zoo/backends"
 	"github.com/zoo-sdk/zoo/catalog"
 	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/internal/timeout"
 	"github.com/zoo-sdk/zoo/program"
 	"github.com/zoo-sdk/zoo/zoo"
 )
@@ -285,9 +286,6 @@ func (s *suite) folder() (dir string, check func(call string), err error) {
 // errFaulty stands for a call that has been reported already, or that was made when the suite was over.
 var errFaulty = errors.New("a call that does not count")
 
-// limitSlices is how many pieces the time of a call is cut into.
-const limitSlices = 10
-
 // ask makes a call of the plugin. One that panics or does not return is reported, and its
 // error is errFaulty, as is that of any call once ctx, which is the suite's, has ended.
 func ask[T any](ctx context.Context, s *suite, name string, call func(ctx context.Context) (T, error)) (T, error) {
@@ -323,28 +321,25 @@ func askWith[T any](ctx context.Context, s *suite, rule Rule, limit time.Duratio
 		value, err := call(ctx)
 		got, returned = outcome{value, err}, true
 	}()
-	// A machine that stands still for a while takes one slice of the time, and not all of it.
-	for range limitSlices {
-		select {
-		case got := <-done:
-			if s.over() {
-				return none.value, none.err
-			}
-			if blame, ok := errors.AsType[Blame](got.err); ok && blame.Panicked() {
-				s.find(RulePanics, name, "%w", got.err)
-				return none.value, none.err
-			}
-			return got.value, got.err
-		case <-time.After(limit / limitSlices):
-			continue
-		case <-s.ended:
+	late := make(chan struct{})
+	defer timeout.Deadline(limit, func() { close(late) })()
+	select {
+	case got := <-done:
+		if s.over() {
+			return none.value, none.err
 		}
+		if blame, ok := errors.AsType[Blame](got.err); ok && blame.Panicked() {
+			s.find(RulePanics, name, "%w", got.err)
+			return none.value, none.err
+		}
+		return got.value, got.err
+	case <-late:
+	case <-s.ended:
 		select {
 		case <-done:
 			return none.value, none.err
 		case <-time.After(s.o.Prompt):
 		}
-		break
 	}
 	s.mu.Lock()
 	s.hung = true

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/internal/timeout"
 	"github.com/zoo-sdk/zoo/plugins/rpc/pluginpb"
 )
 
@@ -89,7 +90,7 @@ func (p *process) ask(ctx context.Context, k *call) (*pluginpb.PluginFrame, erro
 		return last, err
 	case <-ctx.Done():
 	}
-	if !within(done, p.opts.StopTimeout) {
+	if !timeout.Within(done, p.opts.StopTimeout) {
 		p.stop(fmt.Errorf("a cancelled call did not end within %v", p.opts.StopTimeout))
 		cut()
 		<-done
@@ -126,7 +127,7 @@ func (p *process) exchange(ctx context.Context, giveUp context.CancelCauseFunc, 
 	}
 	defer context.AfterFunc(ctx, func() { _ = stream.CloseSend() })()
 	if k.brief {
-		defer deadline(p.opts.StartTimeout, func() {
+		defer timeout.Deadline(p.opts.StartTimeout, func() {
 			giveUp(p.unusable(fmt.Errorf("it did not say what it is within %v", p.opts.StartTimeout)))
 		})()
 	}
@@ -172,7 +173,7 @@ func (p *process) broken(err error) error {
 func (p *process) await() {
 	p.retire()
 	child := p.running()
-	if !within(child.exited, time.Second) {
+	if !timeout.Within(child.exited, time.Second) {
 		p.stop(errors.New("it closed its connection"))
 	}
 	<-child.drained

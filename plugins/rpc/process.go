@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/zoo-sdk/zoo/internal/fault"
+	"github.com/zoo-sdk/zoo/internal/timeout"
 	"github.com/zoo-sdk/zoo/plugins/rpc/pluginpb"
 )
 
@@ -111,14 +112,14 @@ func (p *process) run() {
 // expect ends the process within StartTimeout, unless the function that it returns is called
 // before, which reports whether it was.
 func (p *process) expect(what string) (met func() bool) {
-	return deadline(p.opts.StartTimeout, func() {
+	return timeout.Deadline(p.opts.StartTimeout, func() {
 		p.stop(fmt.Errorf("%s within %v", what, p.opts.StartTimeout))
 	})
 }
 
 // awaitOutput waits until what came over the connection is logged, once that is broken.
 func (p *process) awaitOutput() {
-	within(p.printed, drainTime)
+	timeout.Within(p.printed, drainTime)
 }
 
 // configure makes go-plugin's client.
@@ -280,7 +281,7 @@ func (p *process) blame(reason error) *child {
 func (p *process) close() {
 	if child := p.blame(errClosed); child != nil {
 		child.hangUp()
-		within(child.exited, p.opts.StopTimeout)
+		timeout.Within(child.exited, p.opts.StopTimeout)
 		child.signal()
 	}
 	<-p.ended
@@ -312,7 +313,7 @@ func (p *process) watch(health grpc_health_v1.HealthClient, child *child) {
 			continue
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		answered := deadline(p.opts.HangTimeout, func() {
+		answered := timeout.Deadline(p.opts.HangTimeout, func() {
 			p.stop(fmt.Errorf("it did not answer for %v", p.opts.HangTimeout))
 			cancel()
 		})

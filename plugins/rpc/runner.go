@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-plugin/runner"
+
+	"github.com/zoo-sdk/zoo/internal/timeout"
 )
 
 const (
@@ -121,10 +123,10 @@ func (c *child) run(started chan<- error) {
 		defer close(heard)
 		hearing.Wait()
 	}()
-	if !within(heard, drainTime) {
+	if !timeout.Within(heard, drainTime) {
 		// To close a pipe ends the reading from it, which on Windows may be late for that.
 		go c.closePipes()
-		within(heard, drainTime)
+		timeout.Within(heard, drainTime)
 	}
 	_ = c.announce.Close()
 }
