@@ -104,14 +104,6 @@ type Retainer interface {
 	Retain() (release func(), err error)
 }
 
-// Retain retains weights, if they are a [Retainer].
-func Retain(w Weights) (release func(), err error) {
-	if r, ok := w.(Retainer); ok {
-		return r.Retain()
-	}
-	return func() {}, nil
-}
-
 // Backend compiles programs for one kind of device.
 type Backend interface {
 	// Name is the backend's name on the command line, such as "cpu".
@@ -262,6 +254,28 @@ func Peak(logits []float32) float32 {
 		}
 	}
 	return top
+}
+
+// Accept is what every Compile begins with: it validates a program, and checks and
+// retains its weights until release is called. After an error they are not retained.
+func Accept(ctx context.Context, p *program.Program, w Weights) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	release = func() {}
+	if r, ok := w.(Retainer); ok {
+		if release, err = r.Retain(); err != nil {
+			return nil, err
+		}
+	}
+	if err := CheckWeights(p, w); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // CheckWeights reports whether w holds every tensor of p with the matrix that p

@@ -62,16 +62,10 @@ func (b *Backend) Available() error { return b.err }
 
 // Compile implements backends.Backend.
 func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (_ backends.Executor, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
 	if b.err != nil {
 		return nil, b.err
 	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	release, err := backends.Retain(w)
+	release, err := backends.Accept(ctx, p, w)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +74,6 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 			release()
 		}
 	}()
-	if err := backends.CheckWeights(p, w); err != nil {
-		return nil, err
-	}
 	opts.Tables = cmp.Or(opts.Tables, backends.TablesMapped)
 	if opts, err = opts.Complete(p); err != nil {
 		return nil, err

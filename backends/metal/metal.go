@@ -55,13 +55,7 @@ func (b *Backend) Available() error {
 // ErrNoDevice, ErrMemory, ErrKernel and ErrDevice, and errors.ErrUnsupported for
 // a program that the kernels are not made for.
 func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.Weights, opts backends.Options) (_ backends.Executor, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	release, err := backends.Retain(w)
+	release, err := backends.Accept(ctx, p, w)
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +64,6 @@ func (b *Backend) Compile(ctx context.Context, p *program.Program, w backends.We
 			release()
 		}
 	}()
-	if err := backends.CheckWeights(p, w); err != nil {
-		return nil, err
-	}
 	opts.Tables = cmp.Or(opts.Tables, backends.TablesResident)
 	if opts, err = opts.Complete(p); err != nil {
 		return nil, err
