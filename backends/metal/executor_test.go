@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -77,25 +76,17 @@ func TestChecked(t *testing.T) {
 
 // TestBurstStreams: the first tokens of a burst come while it runs.
 func TestBurstStreams(t *testing.T) {
-	t.Parallel()
-	metaltest.Require(t)
-	d := metaltest.New(metaltest.Options{})
-	open := make(chan struct{})
-	e, err := compile(t, gated{d, open})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d, e, open := compileGated(t)
 	g := e.(backends.Generator)
 	s := newSlot(t, e)
-	goOn := sync.OnceFunc(func() { close(open) })
 	defer time.AfterFunc(5*time.Minute, func() {
 		t.Error("no token comes while its burst is running")
-		goOn()
+		open()
 	}).Stop()
 	tokens := 0
 	r, err := g.Generate(t.Context(), &backends.Burst{
 		Row: backends.Row{Token: 1, Slot: s, Pos: e.Len(s)}, Steps: g.MaxBurst(),
-		Emit: func(int32) bool { tokens++; goOn(); return true },
+		Emit: func(int32) bool { tokens++; open(); return true },
 	})
 	if err != nil || r.Fed != g.MaxBurst() || tokens != r.Fed {
 		t.Errorf("%+v and %d tokens, %v", r, tokens, err)

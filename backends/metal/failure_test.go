@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/zoo-sdk/zoo/backends"
@@ -332,17 +333,24 @@ func (x gatedSubmission) Wait() error {
 	return x.Submission.Wait()
 }
 
-// TestPanicInBurst has whoever takes a token panic while the device works: the burst has
-// ended when the panic comes out of it, so that nothing is freed under the device.
-func TestPanicInBurst(t *testing.T) {
+// compileGated compiles for a device whose submissions have not ended before open is called.
+func compileGated(t *testing.T) (d *metaltest.Driver, e backends.Executor, open func()) {
+	t.Helper()
 	t.Parallel()
 	metaltest.Require(t)
-	d := metaltest.New(metaltest.Options{})
-	open := make(chan struct{})
-	e, err := compile(t, gated{d, open})
+	d = metaltest.New(metaltest.Options{})
+	gate := make(chan struct{})
+	e, err := compile(t, gated{d, gate})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d, e, sync.OnceFunc(func() { close(gate) })
+}
+
+// TestPanicInBurst has whoever takes a token panic while the device works: the burst has
+// ended when the panic comes out of it, so that nothing is freed under the device.
+func TestPanicInBurst(t *testing.T) {
+	d, e, open := compileGated(t)
 	s := newSlot(t, e)
 	func() {
 		defer func() {
@@ -354,7 +362,7 @@ func TestPanicInBurst(t *testing.T) {
 		_, _ = g.Generate(t.Context(), &backends.Burst{
 			Row: backends.Row{Token: 1, Slot: s}, Steps: g.MaxBurst(),
 			Emit: func(int32) bool {
-				close(open)
+				open()
 				panic("enough")
 			},
 		})
