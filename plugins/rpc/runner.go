@@ -101,7 +101,7 @@ func (c *child) run(started chan<- error) {
 	defer c.closePipes()
 	err := c.begin()
 	for wait := busyFirst; errors.Is(err, syscall.ETXTBSY) && wait <= busyWait; wait *= 2 {
-		<-time.After(wait)
+		time.Sleep(wait)
 		err = c.begin()
 	}
 	started <- err
